@@ -1,7 +1,7 @@
-// How a matmul problem is put to cuBLASLt: pure arithmetic on sizes and strides.
+// Describes a matmul problem as calls of cuBLASLt: pure arithmetic on sizes and strides.
 //
-// cuBLASLt's matrices are column-major. A row-major matrix is its own transpose there, so instead
-// of c = a b it is asked for c^T = b^T a^T: its first operand is our b, its second our a, and its
+// cuBLASLt's matrices are column-major. A row-major matrix is its own transpose there, so a call
+// computes c^T = b^T a^T instead of c = a b: its first operand is our b, its second our a, and its
 // m is our n.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace warpcall::matmul {
 
-// A column-major matrix as it lies in memory, before the transposition that is asked for.
+// A column-major matrix as it lies in memory, before the call transposes it.
 struct CublasLtMatrix {
-  DataType data_type;  // of c may be float32 where that of a and b is not
+  DataType data_type;  // c may be float32 where a and b are not
   int64_t rows;
   int64_t columns;
   int64_t leading_dimension;  // elements between columns
   bool transpose;
-  int64_t batch_stride;     // elements; 0: every batch has the same
-  int32_t alignment_bytes;  // of the matrix of every batch: a power of two, at most 256
+  int64_t batch_stride;     // elements; 0: all batches share one matrix
+  int32_t alignment_bytes;  // every batch's matrix has it: a power of two, at most 256
 };
 
 // One cublasLtMatmul, of `batch_count` multiplications.
@@ -31,7 +31,7 @@ struct CublasLtCall {
   CublasLtMatrix output;  // c
 };
 
-// A problem is the same call once per batch of `outer`, whose offsets tell where.
+// A problem is the same call once per batch of `outer`, which gives the offsets.
 struct CublasLtCalls {
   CublasLtCall call;
   Shape outer;

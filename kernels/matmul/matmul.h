@@ -1,11 +1,11 @@
 // matmul: c[..., m, n] = a[..., m, k] x b[..., k, n], batch dimensions broadcast as numpy.matmul
 // does. transpose_a: a is [..., k, m]; transpose_b: b is [..., n, k]. Sums are float32 (float64 in
-// the reference) in an order that each row chooses, rounded once to the output type. k = 0 gives
-// zeros.
+// the reference) in an order that each implementation chooses, rounded once to the output type. k =
+// 0 gives zeros.
 //
-// NaN and infinity propagate as IEEE arithmetic has it, 0 x infinity = NaN included, in every row.
-// Only where a partial sum of finite terms may leave float32's range does the result depend on the
-// order: such an output may be infinite or NaN.
+// In every implementation NaN and infinity propagate as IEEE arithmetic has it, 0 x infinity = NaN
+// included. Only where a partial sum of finite terms may leave float32's range does the result
+// depend on the order: such an output may be infinite or NaN.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace warpcall {
 
 const Op& MatmulOp();
 
-// The rows of the CPU device, in order of preference.
+// The implementations for the CPU device, in order of preference.
 std::vector<Implementation> MatmulCpuRows();
 
-// The rows of a GPU, in order of preference.
+// The implementations for a GPU, in order of preference.
 std::vector<Implementation> MatmulCudaRows();
 
 namespace matmul {
@@ -39,7 +39,7 @@ struct BatchDim {
   int64_t c_stride;
 };
 
-// Where one multiplication of a batch finds its matrices, in elements.
+// Offsets of the matrices of one multiplication of a batch, in elements.
 struct Offsets {
   int64_t a;
   int64_t b;
@@ -68,19 +68,19 @@ struct Shape {
 // REQUIRES: the output of `problem` has elements.
 Shape DecodeShape(const Problem& problem);
 
-// For rows that leave problems with nothing to sum to it: true if there is no output element or k
-// is 0, in which case the outputs are zeros and written.
+// For implementations that leave problems with nothing to sum to it. If there is no output element
+// or k is 0, writes the outputs, which are zeros, and returns true.
 bool FinishIfNothingToSum(const Problem& problem, const Operands& operands);
-// Whether it would.
+// Returns true if FinishIfNothingToSum would.
 bool NothingToSum(const Problem& problem);
 
-// The truth, which the reference row rounds.
+// The exact definition, which the reference implementation rounds.
 extern const Definition kDefinition;
 
-// What the rows are checked on.
+// The cases on which the implementations are checked.
 OpCases Cases();
 
-// The rows, one per file.
+// The implementations, one per file.
 Implementation OneDotPerOutputRow();
 Implementation SimdTiledRow();
 Implementation OnednnRow();

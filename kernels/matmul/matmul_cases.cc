@@ -131,13 +131,13 @@ const std::vector<Batches>& BatchCases() {
   };
   return cases;
 }
-// The last: oneDNN's bfloat16 with AMX got it wrong, b transposed.
+// The last size: oneDNN's bfloat16 with AMX got it wrong, b transposed.
 constexpr Size kBatchSizes[] = {{5, 7, 6}, {1, 19, 21}, {14, 8, 1}, {13, 3, 55}};
 
-// What one element is made of.
+// Magnitudes of the terms of one element.
 struct Terms {
   double sum = 0;        // sum |a b|
-  double subnormal = 0;  // of it, terms with a subnormal a or b
+  double subnormal = 0;  // the part of terms with a subnormal a or b
 };
 
 Case WithTf32(Case of) {

@@ -1,5 +1,5 @@
-// What blocking is compared with: each output is one walk along a row of a and a column of b,
-// nothing reused.
+// The baseline for blocking: each output is one walk along a row of a and a column of b, and
+// nothing is reused.
 #include <algorithm>
 
 #include "kernels/cpu/chunked_sum.h"

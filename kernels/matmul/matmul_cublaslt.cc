@@ -53,14 +53,14 @@ struct Multiplication {
   Layout output;
 };
 
-// Where one call finds its matrices.
+// Addresses of the matrices of one call.
 struct Addresses {
   const char* a;
   const char* b;
   char* c;
 };
 
-// Of the inputs, where there is one.
+// Index of the input that holds the bias, if there is one.
 constexpr size_t kBias = 2;
 
 Addresses AddressesOf(const Operands& operands, const Offsets& offsets, const CublasLtCall& call) {
@@ -168,7 +168,7 @@ absl::Status Multiply(const Multiplication& call, const cublasLtMatmulAlgo_t& al
       "cublasLtMatmul");
 }
 
-// What the heuristic proposes, best first. UNIMPLEMENTED when it has nothing.
+// Returns the heuristic's algorithms, best first. UNIMPLEMENTED if it proposes none.
 absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> Propose(const Multiplication& plan,
                                                           const CublasLtCall& call) {
   ASSIGN_OR_RETURN(const Preference preference, MakePreference(*plan.api, call));

@@ -1,4 +1,4 @@
-// The row cublaslt for whoever adds something to its product.
+// The implementation cublaslt, for ops that add something to its product.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,18 @@
 
 namespace warpcall::matmul {
 
-// Of its plans: what NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace).
+// Bytes that NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace).
 inline constexpr size_t kCublasltWorkspaceBytes = size_t{32} << 20;
 
-// OK when cublaslt may take `problem`, a matmul.
+// OK if cublaslt may take `problem`, a matmul.
 absl::Status CheckCublaslt(const Problem& problem);
 
-// A plan of it for a matmul with something to sum. Of operands of 16 bits the output may be
-// float32, in which sums are not rounded.
+// Plans a matmul that has something to sum. With operands of 16 bits the output may be float32,
+// which leaves the sums unrounded.
 absl::StatusOr<PlanPtr> PlanCublasltSums(const Problem& problem, const PlanContext& context);
 
-// The same for a matmul to whose rows a bias is added before they are rounded: the third input of
-// the operands, an element for each column.
+// As PlanCublasltSums, but adds a bias to the rows before they are rounded: the third input of the
+// operands, an element for each column.
 absl::StatusOr<PlanPtr> PlanCublasltWithBias(const Problem& problem, const PlanContext& context);
 
 }  // namespace warpcall::matmul

@@ -1,12 +1,12 @@
-// What the tiled kernels are told about a problem.
+// A problem as the tiled kernels get it.
 #pragma once
 
 #include <cstdint>
 
 namespace warpcall::matmul {
 
-// The batch dimensions of Shape (matmul.h), slowest first. The output's matrices lie one after the
-// other in the order of the batch index, so c needs no strides.
+// The batch dimensions of Shape (matmul.h), slowest first. The output's matrices are adjacent, in
+// the order of the batch index, so c needs no strides.
 inline constexpr int kBatchRankMax = 6;
 struct BatchWalk {
   int32_t rank;
@@ -34,9 +34,9 @@ struct Arguments {
   BatchWalk batch;
 };
 
-// What is done to sums before they are rounded: nothing. linear's kernels have in its place what
-// knows, from a column of c on (From), the `bias`, or BiasOf the kCount columns there, and how it
-// is applied to as many sums of a row (Apply).
+// Epilogue that leaves sums as they are before they are rounded. linear's kernels put one with a
+// `bias` in its place: From moves it to a column of c, BiasOf reads the bias of the kCount columns
+// there, and Apply finishes as many sums of a row.
 struct NoFinish {};
 
 }  // namespace warpcall::matmul

@@ -42,7 +42,7 @@ struct KernelAt {
 
 struct Kernel {
   TiledKernel function;
-  int outputs;  // of a block
+  int outputs;  // per block
 };
 
 template <typename T, int... kKernels>

@@ -1,5 +1,5 @@
-// Where the tensor-core kernel keeps elements of 16 bits in shared memory and which lane reads
-// which of them. Plain arithmetic: the kernel evaluates it on the GPU, the tests on the CPU.
+// Layout of 16-bit elements in the tensor-core kernel's shared memory, and the lanes that read
+// them. Plain arithmetic: the kernel evaluates it on the GPU, the tests on the CPU.
 //
 // A tile lies in rows of chunks; a chunk is 16 bytes, 8 elements along the operand's adjacent
 // index. Rows are indexed by the other index. ldmatrix reads 8 chunks of 8 neighbouring rows at a
@@ -21,15 +21,15 @@ inline constexpr int kChunkElements = 8;
 inline constexpr int kFragmentOuter = 16;
 inline constexpr int kFragmentDepth = 16;
 
-// What a chunk's index within its row is exclusive-ored with. Four chunks are half of what the
-// banks hold, so two rows lie side by side.
+// The number that a chunk's index within its row is exclusive-ored with. Four chunks fill half of
+// the banks, so two rows lie side by side.
 template <int kRowChunks>
 constexpr uint32_t SwizzleOf(uint32_t row) {
   static_assert(kRowChunks == 4 || kRowChunks % 8 == 0);
   return kRowChunks == 4 ? (row >> 1) & 3 : row & 7;
 }
 
-// Where a chunk lies, in bytes from the start of the tile.
+// Offset of a chunk, in bytes from the start of the tile.
 template <int kRowChunks>
 constexpr uint32_t ChunkOffset(uint32_t row, uint32_t chunk) {
   WARPCALL_DEVICE_CHECK(chunk < kRowChunks, row, chunk);
@@ -62,7 +62,7 @@ struct LaneAddress {
 // (high, high) for a, and for two neighbouring fragments of b as (low, low), (low, high), (high,
 // low), (high, high) (PTX ISA, "Matrix Fragments for mma.m16n8k16"). Where k is adjacent a lane
 // then holds two neighbours in k as mma wants them; otherwise ldmatrix transposes.
-// `warp_outer`: where the warp's part of the tile begins.
+// `warp_outer`: the start of the warp's part of the tile.
 template <Side kSide, Adjacent kAdjacent, int kRowChunks>
 constexpr LaneAddress LaneAddressOf(uint32_t lane, uint32_t warp_outer) {
   WARPCALL_DEVICE_CHECK(lane < 32 && warp_outer % kFragmentOuter == 0, lane, warp_outer);
@@ -89,10 +89,10 @@ constexpr uint32_t FragmentOffset(const LaneAddress& lane, uint32_t index, uint3
          (lane.chunk_bytes ^ (along_chunks * 2 * kChunkBytes));
 }
 
-// Where a sum waits in float32 to be finished, in bytes from the start of a warp's piece, whose
-// rows have kColumns. Lanes store two neighbours of a row of mma's result and load 8 neighbours, 4
-// at a time: halves of eights lie apart, and are exclusive-ored with the row, so that what half a
-// warp stores touches all banks once, and what a quarter loads does where a row has 64.
+// Offset of a float32 sum that waits to be finished, in bytes from the start of a warp's piece,
+// whose rows have kColumns. Lanes store two neighbours of a row of mma's result and load 8
+// neighbours, 4 at a time. Halves of eights lie apart, exclusive-ored with the row: what half a
+// warp stores touches all banks once, and so does what a quarter loads where a row has 64.
 template <int kColumns>
 constexpr uint32_t FloatOffset(uint32_t row, uint32_t column) {
   WARPCALL_DEVICE_CHECK(column < kColumns, row, column);

@@ -24,8 +24,8 @@ inline size_t MmaRingBytes(const Tile& tile) {
   return static_cast<size_t>(tile.m + tile.n) * tile.depth * sizeof(uint16_t) * tile.stages;
 }
 
-// What a kernel is compiled for, as a type: nvcc 13.0 takes no values of class type as parameters
-// of kernels. `kByChunks`: the rows of a and b begin at multiples of 16 bytes.
+// A kernel's compile-time parameters, as a type: nvcc 13.0 takes no values of class type as
+// parameters of kernels. `kByChunks`: the rows of a and b begin at multiples of 16 bytes.
 template <int kIndex, Adjacent kAdjacentA, Adjacent kAdjacentB, bool kByChunks>
 struct MmaVariant {
   static constexpr Tile kTile = kByChunks ? kMmaTiles[kIndex] : kMmaElementTiles[kIndex];

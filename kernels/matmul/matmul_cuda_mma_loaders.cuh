@@ -1,6 +1,6 @@
-// How an operand's tile comes into shared memory for mma_tiled. Both loaders take three steps per
-// stage of the ring: Issue begins a part of it, Land ends it, Advance moves on to the next. What
-// lies outside the operand, or outside the block's terms of k, becomes zero.
+// Loaders that bring an operand's tile into shared memory for mma_tiled. Both take three steps per
+// stage of the ring: Issue begins a part of it, Land ends it, Advance moves on to the next.
+// Elements outside the operand, or outside the block's terms of k, become zero.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace warpcall::matmul {
 
-// By 16-byte copies that pass no register. REQUIRES: rows begin at multiples of 16 bytes and have a
-// multiple of 8 elements, so that each chunk is valid as a whole or not at all.
+// Loads by 16-byte copies that bypass the registers. REQUIRES: rows begin at multiples of 16 bytes
+// and have a multiple of 8 elements, so that each chunk is valid as a whole or not at all.
 template <typename T, Adjacent kAdjacent, typename Layout, int kThreads>
 class CopyLoader {
  public:

@@ -1,6 +1,6 @@
-// What tiling is compared with: a thread per output walks along a row of a and a column of b. Every
-// element of a is read n times and every element of b m times, as far as the caches don't help;
-// threads of a warp are neighbours in n, so that they read neighbours of b, or the same where b is
+// The baseline for tiling: a thread per output walks along a row of a and a column of b. Every
+// element of a is read n times and every element of b m times, save where the caches help. Threads
+// of a warp are neighbours in n: they read neighbours of b, or the same element where b is
 // transposed, and write neighbours of c.
 #include <algorithm>
 #include <cstdint>

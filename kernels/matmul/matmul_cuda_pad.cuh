@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(kPadThreads)
   const auto down = static_cast<uint32_t>((rows.rows + kTurnSide - 1) / kTurnSide);
   WARPCALL_DEVICE_CHECK(blocks % (across * down) == 0, blocks, across, down);
   const int64_t matrix = block / across / down;
-  const int64_t column = int64_t{block % across} * kTurnSide;  // of the copy; a row of what is read
+  const int64_t column = int64_t{block % across} * kTurnSide;  // in the copy; a row in the source
   const int64_t row = int64_t{block / across % down} * kTurnSide;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;

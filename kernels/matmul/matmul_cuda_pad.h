@@ -18,15 +18,15 @@ struct PaddedRows {
   int64_t columns;
   size_t element_bytes;
 
-  // They are this far apart: at multiples of 128 bytes, the lines of L2, or where rows are short of
-  // 16 bytes, so that the copy is at most 8 times as large.
+  // Elements between rows: a multiple of 128 bytes, the lines of L2, or of 16 bytes where rows are
+  // short, so that the copy is at most 8 times as large.
   constexpr int64_t stride() const {
     WARPCALL_DEVICE_CHECK(columns > 0 && (element_bytes == 2 || element_bytes == 4), columns);
     const auto bytes = static_cast<int64_t>(element_bytes);
     const int64_t unit = columns < 1024 / bytes ? 16 / bytes : 128 / bytes;
     return CeilDivide(columns, unit) * unit;
   }
-  // Of the copy.
+  // Bytes of the copy.
   constexpr size_t bytes() const {
     return SaturatingBytes(SaturatingMultiply(rows, stride()), element_bytes);
   }
@@ -37,12 +37,12 @@ struct CopyEnds {
   void* to;
 };
 
-// Enqueues the copy of rows that lie one after the other. What follows a row up to the next
-// multiple of 16 bytes becomes zeros, the rest of the gap stays as it is.
+// Enqueues the copy of adjacent rows. The gap after a row becomes zeros up to the next multiple of
+// 16 bytes; the rest of the gap stays as it is.
 absl::Status EnqueuePad(const PaddedRows& rows, const CopyEnds& ends, const LaunchContext& context);
 
-// Enqueues the copy of `matrices` that lie one after the other, turned: rows.rows x rows.columns of
-// the copy of each are columns and rows of what is read. REQUIRES: elements of 4 bytes.
+// Enqueues the transposed copy of `matrices` adjacent matrices: rows.rows x rows.columns of each
+// copy are columns and rows of the source. REQUIRES: elements of 4 bytes.
 absl::Status EnqueueTurn(const PaddedRows& rows, int64_t matrices, const CopyEnds& ends,
                          const LaunchContext& context);
 

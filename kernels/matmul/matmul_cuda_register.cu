@@ -19,7 +19,7 @@ constexpr const TiledVariants& VariantsFor(DataType type) {
   return type == DataType::kFloat32 ? kRegisterVariants : kRegisterNarrowVariants;
 }
 
-// Whether float32's copies that do not transpose may be of 16 bytes.
+// Returns true if float32's copies that do not transpose may be of 16 bytes.
 bool InVectors(const Arrangement& arrangement) {
   return (arrangement.a == Adjacent::kDepth || arrangement.a_in_vectors) &&
          (arrangement.b == Adjacent::kDepth || arrangement.b_in_vectors);

@@ -48,8 +48,8 @@ inline size_t RegisterRingBytes(const Tile& tile) {
 // Terms that a warp's lanes take side by side where k is adjacent: 32 bytes of float32, a sector.
 inline constexpr int kTermsAcross = 8;
 
-// float32 by asynchronous copies: of 16 bytes where the outer index is adjacent and rows are whole
-// vectors (kVectors), otherwise of 4, which also transpose.
+// Loads float32 by asynchronous copies: of 16 bytes where the outer index is adjacent and rows are
+// whole vectors (kVectors), otherwise of 4, which also transpose.
 template <typename T, Adjacent kAdjacent, typename Layout, int kThreads, bool kVectors>
 class FloatLoader {
  public:
@@ -72,7 +72,7 @@ class FloatLoader {
   Walker<T, Pieces> walker_;
 };
 
-// 16-bit types, element by element through registers, widened on the way.
+// Loads 16-bit types, element by element through registers, and widens them on the way.
 template <typename T, Adjacent kAdjacent, typename Layout, int kThreads>
 class WideningLoader {
  public:
@@ -98,7 +98,7 @@ class WideningLoader {
   T held_[Pieces::kPasses];
 };
 
-// What a kernel is compiled for. `kVectors` matters to float32 only.
+// A kernel's compile-time parameters. `kVectors` matters to float32 only.
 template <typename T, int kIndex, Adjacent kAdjacentA, Adjacent kAdjacentB, bool kVectors>
 struct RegisterVariant {
   static constexpr bool kWide = sizeof(T) == sizeof(float);

@@ -1,4 +1,4 @@
-// Which tile of which size multiplies a problem on a GPU, and in how many pieces the sums are cut.
+// Chooses the tile for a problem on a GPU, and the number of pieces that its sums are cut into.
 // Plain arithmetic, so that it can be tested without a GPU and evaluated by the kernels at compile
 // time.
 #pragma once
@@ -17,14 +17,14 @@ namespace warpcall::matmul {
 // shares with c (m of a, n of b), which is called its outer index.
 enum class Adjacent : uint8_t { kDepth, kOuter };
 
-// What one block of a tiled kernel works on. The tables below list these in order.
+// The work of one block of a tiled kernel. The tables below list the members in order.
 struct Tile {
   int m;  // rows and columns of c
   int n;
   int depth;  // terms of k in shared memory per stage
   int warps_m;
   int warps_n;
-  int stages;    // of the ring in shared memory
+  int stages;    // in the ring in shared memory
   int resident;  // blocks that a multiprocessor holds at once, which bounds the registers
   int rate;      // percent of the peak rate that the inner loop is expected to reach
 
@@ -81,12 +81,12 @@ struct Size {
   int64_t batches;
 };
 
-// Runs that sums are cut into at most.
+// The largest number of runs that sums are cut into.
 inline constexpr int kSplitsMax = 32;
 
 struct Chip {
   int32_t multiprocessors;
-  int32_t products_per_cycle;  // of one multiprocessor, at the peak rate
+  int32_t products_per_cycle;  // per multiprocessor, at the peak rate
 };
 
 // Sums are cut into `splits` runs of `split_depth` terms (the last may be shorter, none is empty)
@@ -113,7 +113,7 @@ constexpr size_t PartialBytes(const Size& size, const Choice& choice) {
                          sizeof(float));
 }
 
-// `wanted` runs or fewer, each a multiple of the tile's depth.
+// Cuts sums into `wanted` runs or fewer, each a multiple of the tile's depth.
 constexpr Choice Cut(const Tile& tile, const Size& size, int wanted) {
   WARPCALL_DCHECK(wanted > 0 && size.k > 0, wanted, size.k);
   const int64_t steps = CeilDivide(size.k, tile.depth);

@@ -1,4 +1,4 @@
-// What a block of a tiled kernel finds out from its arguments.
+// Derives a block's share of a problem from a tiled kernel's arguments.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ __device__ inline BatchPlace PlaceOfBatch(const BatchWalk& walk, int64_t index) 
 
 // One block's share: the tile of c that begins at (m, n), summed over k_begin <= k < k_end.
 struct BlockShare {
-  int64_t a;  // where its batch begins
+  int64_t a;  // the start of its batch
   int64_t b;
   int64_t c;  // also of the partial sums
   int64_t m;

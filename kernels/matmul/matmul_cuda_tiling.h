@@ -1,5 +1,5 @@
-// What the tiled rows of the GPU decide about a problem before they launch: how its operands lie,
-// which tile takes it, how many blocks that makes. A row's plans are made of it.
+// Decisions of the GPU's tiled implementations about a problem before a launch: the layout of its
+// operands, its tile and its number of blocks. Their plans are made of these.
 #pragma once
 
 #include <cstddef>
@@ -30,38 +30,38 @@ struct Arrangement {
 // REQUIRES: the output of `problem` has elements.
 Arrangement ArrangementOf(const Problem& problem);
 
-// Whether there is an output and something to sum to it.
+// Returns true if there is an output and something to sum to it.
 bool HasSums(const Problem& problem);
 
-// Of a problem without sums: writes zeros, if there is an output.
+// Plans a problem without sums: writes zeros, if there is an output.
 PlanPtr PlanOfZeros(const Problem& problem);
 
 struct Tiling {
   Arrangement arrangement;
-  int variant;  // number among those of the row and data type
+  int variant;  // number among the implementation's for the data type
   Choice choice;
   Tile tile;
   int64_t blocks;
   size_t shared_bytes;  // dynamic, per block
 };
 
-// A tiled row in one data type.
+// A tiled implementation in one data type.
 struct TileSet {
   TiledVariants variants;
-  size_t (*shared_bytes)(const Tile&);  // that one block needs
-  int32_t products_per_cycle;           // of a multiprocessor at the peak rate
+  size_t (*shared_bytes)(const Tile&);  // per block
+  int32_t products_per_cycle;           // per multiprocessor, at the peak rate
 };
 
-// What a tiling is made for.
+// The input of MakeTiling.
 struct Order {
   Arrangement arrangement;
-  bool in_vectors;  // whether the operands may come by 16 bytes
+  bool in_vectors;  // true: the operands may come by 16 bytes
   int variant = kRowsChoice;
 };
 
-// For the row's own choice: UNIMPLEMENTED when no tile fits into the device's shared memory or the
-// grid would be too large. For a variant: INVALID_ARGUMENT when it cannot take the problem.
-// REQUIRES: HasSums(problem) of the arrangement's problem.
+// For the implementation's own choice: UNIMPLEMENTED if no tile fits into the device's shared
+// memory or the grid would be too large. For a variant: INVALID_ARGUMENT if it cannot take the
+// problem. REQUIRES: HasSums(problem) of the arrangement's problem.
 absl::StatusOr<Tiling> MakeTiling(const Order& order, const TileSet& set,
                                   const DeviceProperties& device);
 
@@ -70,8 +70,8 @@ std::vector<std::string> NamesOf(const TiledVariants& variants);
 // UNIMPLEMENTED before compute capability 8.0, the first with cp.async and, for bfloat16, mma.sync.
 absl::Status CheckTiledArchitecture(absl::string_view row, const DeviceProperties& device);
 
-// What a multiprocessor multiplies in a cycle at its peak rate: elements of 16 bits on tensor
-// cores, and float32.
+// Products per cycle of a multiprocessor at its peak rate: of elements of 16 bits on tensor cores,
+// and of float32.
 int32_t TensorProductsPerCycle(const DeviceProperties& device);
 int32_t FloatProductsPerCycle(const DeviceProperties& device);
 

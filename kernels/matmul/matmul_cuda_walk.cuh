@@ -1,4 +1,4 @@
-// How the tiled kernels share out the loading of an operand's tile.
+// Shares out the loading of an operand's tile in the tiled kernels.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace warpcall::matmul {
 
-// One operand from the place where a block's tile begins.
+// One operand, from the start of a block's tile on.
 template <typename T>
 struct Source {
   const T* data;
   int64_t stride;  // between neighbours along the index that is not adjacent
-  int64_t outer;   // how far the operand's outer index reaches from here
+  int64_t outer;   // the reach of the operand's outer index from here
 };
 
-// The same operand from (outer, depth) on.
+// Returns the operand from (outer, depth) on.
 template <Adjacent kAdjacent, typename T>
 __device__ inline Source<T> SourceFrom(const Source<T>& operand, int64_t outer, int64_t depth) {
   const int64_t row = kAdjacent == Adjacent::kDepth ? outer : depth;
@@ -41,7 +41,7 @@ template <Adjacent kAdjacent, int kOuter, int kDepth, int kThreads, int kPieceEl
 struct Walk {
   static constexpr int kPiece = kPieceElements;
   static constexpr int kAcross = kPiecesAcross;
-  static constexpr bool kByOuter = kAdjacent == Adjacent::kDepth;  // whether rows are outer indices
+  static constexpr bool kByOuter = kAdjacent == Adjacent::kDepth;  // true: rows are outer indices
   static constexpr int kTileDepth = kDepth;
   static constexpr int kRows = kByOuter ? kOuter : kDepth;
   static constexpr int kColumns = kByOuter ? kDepth : kOuter;
@@ -82,12 +82,12 @@ class Walker {
            pass % Walk::kPassesAcross * Walk::kColumnsPerPass;
   }
 
-  // Whether the piece lies in the operand, when the first `depth` of the tile's terms of k do.
+  // Returns true if the operand has the piece, as it has the tile's first `depth` terms of k.
   __device__ bool Valid(int pass, int depth) const {
     return (Walk::kByOuter ? Column(pass) : Row(pass)) < depth && (outer_valid_ >> pass & 1u) != 0;
   }
 
-  // To the tile of the next terms of k.
+  // Moves to the tile of the next terms of k.
   __device__ void Advance() {
     from_ += Walk::kByOuter ? Walk::kTileDepth : Walk::kTileDepth / Walk::kRowsPerPass * step_;
   }

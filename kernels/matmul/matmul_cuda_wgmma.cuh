@@ -37,7 +37,7 @@ struct WgmmaKernel {
   static constexpr int kAcross = Shape::kAcross;
   static constexpr int kSplits = Shape::kSplits;
   static constexpr int kConsumers = Shape::kConsumers;
-  // Of 168 for each of 384 threads.
+  // Registers per thread, which warpgroups exchange: a launch gives each of 384 threads 168.
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
 
@@ -270,12 +270,12 @@ struct WgmmaKernel {
       if constexpr (kSplits > 1) InitBarrier(memory.Gathered(), 1);
       FenceBarrierInit();
     }
-    // Who sends sums waits for this; the block need not.
+    // Blocks that send sums wait for this arrival; this block need not.
     if constexpr (kSplits > 1) ClusterArrive();
     Sync();
   }
 
-  // Of the cluster, where its blocks reach each other's barriers from the first stage on.
+  // Synchronises the block, or the cluster where blocks reach each other's barriers.
   __device__ static void Sync() {
     if constexpr (kAcross == 1) {
       __syncthreads();
@@ -312,7 +312,7 @@ struct WgmmaKernel {
 template <typename T, typename Variant>
 __global__ void __launch_bounds__(Variant::kTile.threads(), 1)
     WgmmaTiled(const __grid_constant__ WgmmaArguments arguments) {
-  // The instructions are architecture 90a's alone: for others the kernel is empty, and never run.
+  // The instructions exist on architecture 90a only: elsewhere the kernel is empty and never run.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char ring[];
   WgmmaKernel<T, Variant>::Run(SharedAddress(ring), arguments, NoFinish{});

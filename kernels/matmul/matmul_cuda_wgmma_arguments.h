@@ -1,4 +1,4 @@
-// What wgmma_tiled's kernels are told about a problem. No Abseil: the kernel includes this.
+// A problem as wgmma_tiled's kernels get it. No Abseil: the kernel includes this.
 #pragma once
 
 #include <cuda.h>
@@ -9,16 +9,16 @@
 
 namespace warpcall::matmul {
 
-// What is known before operands are.
+// The arguments that do not depend on the operands.
 struct WgmmaGeometry {
   int64_t m;
   int64_t n;
-  uint32_t steps;        // of k
-  uint32_t stage_bytes;  // that are copied for one
+  uint32_t steps;        // along k
+  uint32_t stage_bytes;  // copied for one step
   uint32_t tiles_m;
   uint32_t tiles_n;
   uint32_t work;        // tiles of clusters, in all batches
-  uint32_t group_rows;  // of clusters; see PlaceOf
+  uint32_t group_rows;  // counted in clusters; see PlaceOf
   bool c_in_boxes;      // c's rows begin at multiples of 16 bytes
   BatchWalk batch;      // strides count matrices
 };

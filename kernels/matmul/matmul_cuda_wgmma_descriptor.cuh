@@ -1,4 +1,4 @@
-// What tells wgmma where its operands lie in shared memory.
+// Descriptors of wgmma's operands in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace warpcall::matmul {
 
-// Where wgmma finds an operand that a box of 128-byte rows with 128-byte swizzle was copied to, as
-// the instruction takes it (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"):
-// addresses and strides in 16 bytes. Eight rows make 1024 bytes. With k adjacent the outer index
-// goes on there; else 8 terms of k do, and the box of the next 64 outer indices, 64 rows of k, is
-// 8192 bytes away.
+// The instruction's descriptor of an operand that a box of 128-byte rows with 128-byte swizzle was
+// copied to (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"): addresses and
+// strides in 16 bytes. Eight rows make 1024 bytes. With k adjacent the outer index continues after
+// them; else 8 terms of k do, and the box of the next 64 outer indices, 64 rows of k, is 8192 bytes
+// away.
 template <Adjacent kAdjacent>
 __device__ inline uint64_t DescriptorOf(uint32_t address) {
   WARPCALL_DEVICE_CHECK(address % 1024 == 0, address);
@@ -22,7 +22,7 @@ __device__ inline uint64_t DescriptorOf(uint32_t address) {
   return kSwizzle128 | kEightRows | kChunk | (address & 0x3FFFF) >> 4;
 }
 
-// What is added to a descriptor for the next 32 bytes of k.
+// The addend that moves a descriptor to the next 32 bytes of k.
 template <Adjacent kAdjacent>
 inline constexpr uint64_t kDescriptorStep = (kAdjacent == Adjacent::kDepth ? 32 : 2048) >> 4;
 

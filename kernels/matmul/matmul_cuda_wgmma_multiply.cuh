@@ -11,7 +11,7 @@
 
 namespace warpcall::matmul {
 
-// Before the first multiplication, and after registers that hold sums were touched.
+// Called before the first multiplication, and after registers that hold sums were touched.
 __device__ inline void FenceSums() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 
 // Makes one group of the multiplications since the last call.
@@ -19,15 +19,15 @@ __device__ inline void CommitProducts() {
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
 
-// Until all but the `kPending` youngest groups are done.
+// Waits until all but the `kPending` youngest groups are done.
 template <int kPending>
 __device__ inline void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
-// sums[64, N] = (add ? sums : 0) + a[64, K] x b[K, N]. Of 8 columns j a thread has sums[4 j] and
-// the next of row lane / 4 of its warp's 16 and columns 2 (lane % 4) and the next, and sums[4 j +
-// 2] and the next of the row 8 below (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16").
+// sums[64, N] = (add ? sums : 0) + a[64, K] x b[K, N]. Each 8 columns j give a thread sums[4 j] and
+// the next, in row lane / 4 of its warp's 16 and columns 2 (lane % 4) and the next, and sums[4 j +
+// 2] and the next, in the row 8 below (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16").
 template <typename T, Adjacent kA, Adjacent kB>
 struct Wgmma;
 
@@ -64,8 +64,8 @@ struct Wgmma;
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, " \
   "%126, %127"
 
-// TYPE as PTX calls it; REGISTERS and SUMS of the shape; the operands that follow have the numbers
-// A, B (descriptors) and ADD (a predicate's source); LIE tells how they lie.
+// TYPE is PTX's name; REGISTERS and SUMS are the shape's; the operands that follow have the numbers
+// A, B (descriptors) and ADD (a predicate's source); LIE gives their layout.
 #define WARPCALL_WGMMA(SHAPE, TYPE, REGISTERS, A, B, ADD, LIE, ...)                               \
   asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, " ADD                                    \
                ", 0;\n\t"                                                                         \
@@ -74,7 +74,7 @@ struct Wgmma;
                : __VA_ARGS__                                                                      \
                : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB))
 
-// 1: k is not adjacent. Of tf32 it is.
+// 1: k is not adjacent. In tf32 k always is.
 #define WARPCALL_LIE(TA, TB) ", " TA ", " TB
 #define WARPCALL_LIE_ALONG_K(TA, TB) ""
 
@@ -107,9 +107,9 @@ WARPCALL_WGMMA_OF_TYPE(Float16, "f16", "k16", WARPCALL_LIE);
 WARPCALL_WGMMA_OF_TYPE(BFloat16, "bf16", "k16", WARPCALL_LIE);
 WARPCALL_WGMMA_OF_TYPE(float, "tf32", "k8", WARPCALL_LIE_ALONG_K);
 
-// a out of registers: rows lane / 4 and 8 below of the warp's 16, at term lane % 4 of k and then at
-// the fourth after it (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk8"). They may not
-// change until the multiplication is done.
+// Takes a from registers: rows lane / 4 and 8 below of the warp's 16, at term lane % 4 of k and
+// then at the fourth after it (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk8"). The
+// registers may not change until the multiplication is done.
 #define WARPCALL_WGMMA_FROM_REGISTERS(SHAPE, REGISTERS, A0, A1, A2, A3, B, ADD, ...)        \
   asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, " ADD                              \
                ", 0;\n\t"                                                                   \

@@ -61,7 +61,7 @@ void SetBox(int rows, WgmmaOperand* operand) {
                           : kWgmmaRowBytes / static_cast<int>(ElementBytes(stack.data_type));
 }
 
-// Of `rows` rows of 128 bytes that the operand's part of a stage has.
+// Bytes copied for an operand's part of a stage, which has `rows` rows of 128 bytes.
 uint32_t BytesCopied(int rows, const WgmmaOperand& operand) {
   const bool few = operand.adjacent == Adjacent::kDepth;
   return static_cast<uint32_t>((few ? std::min(rows, operand.box_rows) : rows) * kWgmmaRowBytes);
@@ -71,7 +71,7 @@ bool InLines(const WgmmaOperand& operand) {
   return BytesOf(operand.stack.data_type, operand.stack.row_elements) % kLineBytes == 0;
 }
 
-// As 16-bit types have it: twice as many terms of k take as long.
+// The size in terms of 16-bit types: twice as many terms of k take as long.
 Size InHalves(Size size, DataType type) {
   if (type == DataType::kFloat32) size.k = SaturatingMultiply(size.k, 2);
   return size;
@@ -88,7 +88,7 @@ BatchWalk InMatrices(const Arguments& arguments, bool swapped) {
   return walk;
 }
 
-// Why variant order.variant cannot take the problem.
+// The reason why variant order.variant cannot take the problem; empty if it can.
 std::string Obstacle(const WgmmaOrder& order, const WgmmaTiling& tiling, int64_t halves) {
   const WgmmaChoice variant = order.variants.At(order.variant);
   const WgmmaTile& tile = kWgmmaTiles[variant.tile];

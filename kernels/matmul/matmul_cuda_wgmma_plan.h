@@ -1,4 +1,4 @@
-// What wgmma_tiled decides about a problem before it launches, and what it then tells the kernel.
+// Decisions of wgmma_tiled about a problem before a launch, and the kernel's arguments.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@
 
 namespace warpcall::matmul {
 
-// How an operand comes to lie as the kernel wants it.
+// How an operand is brought into the layout that the kernel takes.
 enum class WgmmaCopy : uint8_t { kNone, kPadded, kTurned };
 
 // An operand as the kernel sees it.
 struct WgmmaOperand {
-  cuda::MatrixStack stack;  // of the copy, where there is one
+  cuda::MatrixStack stack;  // the copy's, if there is one
   Adjacent adjacent;
   int box_rows;
   WgmmaCopy copy;
@@ -33,7 +33,7 @@ struct WgmmaOperand {
 };
 
 struct WgmmaTiling {
-  int variant;   // number among those of the row
+  int variant;   // number among the implementation's
   bool swapped;  // the product's b is `a`, and m and n are swapped but for `c`
   WgmmaTile tile;
   WgmmaOperand a;
@@ -43,7 +43,7 @@ struct WgmmaTiling {
   uint32_t blocks;
   bool early;  // as in cuda::Grid
 
-  // Whether each cluster has one tile.
+  // True if each cluster has one tile.
   bool is_one_wave() const {
     return uint64_t{geometry.work} * static_cast<uint64_t>(tile.blocks) == blocks;
   }
@@ -57,40 +57,40 @@ struct WgmmaTiling {
   }
 };
 
-// What a tiling is made for.
+// The input of MakeWgmmaTiling.
 struct WgmmaOrder {
   const Problem& product;
-  Arrangement arrangement;  // of the product
+  Arrangement arrangement;  // the product's
   WgmmaVariants variants;
   int variant = kRowsChoice;
 };
 
-// UNIMPLEMENTED where the device is none of compute capability 9.0, or this build has no code for
-// it.
+// UNIMPLEMENTED if the device's compute capability is not 9.0, or if this build has no code for the
+// device.
 absl::Status CheckWgmmaArchitecture(absl::string_view row, const DeviceProperties& device);
 
-// For the row's own choice: UNIMPLEMENTED when sizes are too large for tensor maps or for a grid.
-// For a variant: INVALID_ARGUMENT when it cannot take the problem. REQUIRES:
+// For the implementation's own choice: UNIMPLEMENTED if sizes are too large for tensor maps or for
+// a grid. For a variant: INVALID_ARGUMENT if it cannot take the problem. REQUIRES:
 // HasSums(order.product).
 absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
                                             const DeviceProperties& device);
 
-// Enqueues the copies that are needed, and makes the kernel's arguments, which hold the operands'
+// Enqueues the copies that are needed, and makes the kernel's arguments. These hold the operands'
 // addresses: they are good for this launch, and for replays of a recording of it.
 absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Operands& operands,
                                             const LaunchContext& context);
 
 std::vector<std::string> NamesOf(const WgmmaVariants& variants);
 
-// `tiling` for launches of `kernel`, which it will be the tiling of. They may begin early where
-// they are short: long ones lose as much by it as those gain.
+// Returns `tiling` for launches of `kernel`. Short launches may begin early; long launches lose as
+// much by an early start as short ones gain.
 inline WgmmaTiling LaunchedAs(const void* kernel, WgmmaTiling tiling,
                               const DeviceProperties& device) {
   tiling.early = tiling.is_one_wave() && cuda::IsLaunchedEarly(kernel, device);
   return tiling;
 }
 
-// Enqueues a kernel, in clusters where its tile is of several blocks.
+// Enqueues a kernel, in clusters if its tile takes several blocks.
 template <typename... Parameters>
 absl::Status LaunchWgmma(void (*kernel)(Parameters...), const WgmmaTiling& tiling,
                          const LaunchContext& context, const Parameters&... parameters) {

@@ -17,7 +17,7 @@ __device__ inline uint32_t ClusterRank() {
   return rank;
 }
 
-// Of all threads of the cluster, each of which arrives once and waits once.
+// The barrier of all threads of the cluster; each arrives once and waits once.
 __device__ inline void ClusterArrive() {
   asm volatile("barrier.cluster.arrive.release;\n" ::: "memory");
 }
@@ -29,8 +29,8 @@ __device__ inline void ClusterSync() {
   ClusterWait();
 }
 
-// Four floats to this address of block `rank`'s shared memory; the barrier at that address there
-// counts their 16 bytes.
+// Stores four floats at address `to` of block `rank`'s shared memory; the barrier at address
+// `barrier` there counts their 16 bytes.
 __device__ inline void SendFour(uint32_t to, uint32_t barrier, uint32_t rank, const float* four) {
   asm volatile(
       "{\n\t.reg .b32 there, tell;\n\t"
@@ -63,10 +63,10 @@ __device__ inline void Arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
-// At the barrier that lies at this address in block `rank` of the cluster. What such an arrival
-// tells is that multiplications have read a stage, which copies may now fill: nothing that threads
-// wrote. Released for the cluster it would cost a fence of all memory, which halved the kernel's
-// speed.
+// Arrives at the barrier at this address in block `rank` of the cluster. The arrival only reports
+// that multiplications have read a stage, which copies may now fill: it publishes nothing that
+// threads wrote. Released for the cluster it would cost a fence of all memory, which halved the
+// kernel's speed.
 __device__ inline void ArriveAt(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n\t.reg .b32 there;\n\t"
@@ -76,8 +76,8 @@ __device__ inline void ArriveAt(uint32_t barrier, uint32_t rank) {
       : "memory");
 }
 
-// Until the phase of this parity has ended. Phases count 0, 1, 0, ...; the one before the first
-// counts as ended.
+// Waits until the phase of this parity has ended. Phases count 0, 1, 0, ...; the one before the
+// first counts as ended.
 __device__ inline void WaitFor(uint32_t barrier, uint32_t parity) {
   uint32_t ended;
   do {
@@ -91,7 +91,7 @@ __device__ inline void WaitFor(uint32_t barrier, uint32_t parity) {
   } while (ended == 0);
 }
 
-// The same, for what threads of other blocks have sent.
+// As WaitFor, for data that threads of other blocks have sent.
 __device__ inline void WaitForCluster(uint32_t barrier, uint32_t parity) {
   uint32_t ended;
   do {
@@ -117,13 +117,13 @@ __device__ inline void PrefetchMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }
 
-// Where a box goes, and the barrier that its bytes are counted by.
+// The address that a box is copied to, and the barrier that counts its bytes.
 struct Landing {
   uint32_t to;
   uint32_t barrier;
 };
 
-// What lies outside the tensor arrives as zeros and counts.
+// Elements outside the tensor arrive as zeros and count.
 __device__ inline void LoadBox(const CUtensorMap* map, const Coordinates& at,
                                const Landing& landing) {
   asm volatile(
@@ -133,7 +133,7 @@ __device__ inline void LoadBox(const CUtensorMap* map, const Coordinates& at,
       : "memory");
 }
 
-// To the same place, and by the barrier there, in each of the cluster's blocks whose bit is set.
+// Copies to this address, and counts at the barrier there, in each block whose bit is set.
 __device__ inline void LoadBoxForAll(const CUtensorMap* map, const Coordinates& at,
                                      const Landing& landing, uint16_t blocks) {
   asm volatile(
@@ -143,7 +143,7 @@ __device__ inline void LoadBoxForAll(const CUtensorMap* map, const Coordinates& 
       : "memory");
 }
 
-// What lies outside the tensor is not written.
+// Elements outside the tensor are not written.
 __device__ inline void StoreBox(const CUtensorMap* map, const Coordinates& at, uint32_t from) {
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\n" ::
@@ -157,20 +157,20 @@ __device__ inline void CommitStores() {
   asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }
 
-// Until all but the `kPending` youngest groups of this thread have read shared memory.
+// Waits until all but this thread's `kPending` youngest groups have read shared memory.
 template <int kPending>
 __device__ inline void WaitForStoresToRead() {
   asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(kPending) : "memory");
 }
 
-// What this thread has written to shared memory is seen by copies that begin after a barrier.
+// Makes this thread's writes to shared memory visible to copies that begin after a barrier.
 __device__ inline void FenceForCopies() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
 // ---- Registers. ----
 
-// All warps of a warpgroup at once; what one gives up another may take.
+// Called by all warps of a warpgroup at once. One may take what another gives up.
 template <int kRegisters>
 __device__ inline void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
@@ -180,8 +180,8 @@ __device__ inline void GiveRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
-// Four matrices of 8 x 8 elements of 16 bits; lane 8 j + r gives the address of row r of matrix j
-// and has of each matrix elements 2 (lane % 4) and the next of row lane / 4.
+// Stores four matrices of 8 x 8 elements of 16 bits. Lane 8 j + r gives the address of row r of
+// matrix j and has elements 2 (lane % 4) and the next of row lane / 4 of each matrix.
 __device__ inline void StoreMatrices(uint32_t address, const uint32_t (&registers)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
                "r"(registers[0]), "r"(registers[1]), "r"(registers[2]), "r"(registers[3])

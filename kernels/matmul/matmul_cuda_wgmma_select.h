@@ -1,4 +1,4 @@
-// Which tile of wgmma_tiled multiplies a problem. Plain arithmetic, tested without a GPU.
+// Chooses wgmma_tiled's tile for a problem. Plain arithmetic, tested without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace warpcall::matmul {
 
 struct WgmmaSize {
   Size size;
-  // Whether the operand's rows begin at multiples of 128 bytes, the lines that L2 is read by.
+  // True if the operand's rows begin at multiples of 128 bytes, the lines that L2 is read by.
   bool a_in_lines;
   bool b_in_lines;
 };
@@ -40,14 +40,14 @@ constexpr uint32_t WgmmaGroupRows(const WgmmaTile& tile) {
   return 16 / static_cast<uint32_t>(tile.across());
 }
 
-// Of one step of k of a tile: what its products, its passes through shared memory or its share of
-// L2 take, whichever is longest. Fitted, as the constants below, to 28 sizes from 256^3 to 8192^3
-// on an H200: over them the tile of the least estimate is 0.2 % slower than the fastest on average,
-// and 3 % at most.
+// Cycles of one step of k of a tile: the longest of its products, its passes through shared memory
+// and its share of L2. Fitted, as the constants below, to 28 sizes from 256^3 to 8192^3 on an H200:
+// over them the tile of the least estimate is 0.2 % slower than the fastest on average, and 3 % at
+// most.
 constexpr double WgmmaStepCycles(const WgmmaTile& tile, const WgmmaSize& of, double busy) {
   constexpr double kProductsPerCycle = 2048 / 1.05;
   constexpr double kBytesPerCycle = 44;  // from L2, when every multiprocessor reads
-  constexpr double kOutOfLines = 1.6;    // what rows cost that straddle lines
+  constexpr double kOutOfLines = 1.6;    // cost factor of rows that straddle lines
   constexpr double kRowBytes = 2 * kWgmmaDepth;
   const double products = 1.0 * tile.m * tile.n * kWgmmaDepth / kProductsPerCycle;
   const double shared = tile.consumers() * (64.0 + tile.n) + tile.m + tile.n;
@@ -62,9 +62,9 @@ constexpr double WgmmaCycles(const WgmmaTile& tile, const WgmmaSize& of, int32_t
   constexpr double kPairCycles = 3150;    // to launch clusters, and to end them together
   constexpr double kGatherCycles = 1100;  // for the slowest block's sums, and for theirs to arrive
   constexpr double kGatherBytesPerCycle = 64;
-  constexpr double kOutputsPerCycle = 16;  // of a multiprocessor
-  constexpr double kBytesPerCycle = 2286;  // of memory: 4000 GB/s at 1.75 GHz
-  constexpr double kBytesPerBlock = 26;    // of them, that one block can ask for
+  constexpr double kOutputsPerCycle = 16;  // per multiprocessor
+  constexpr double kBytesPerCycle = 2286;  // memory traffic: 4000 GB/s at 1.75 GHz
+  constexpr double kBytesPerBlock = 26;    // memory traffic of one block alone
   const Size& size = of.size;
   const int64_t work = WgmmaWork(tile, size);
   const int64_t at_once = WgmmaClustersAtOnce(tile, multiprocessors);
@@ -84,13 +84,13 @@ constexpr double WgmmaCycles(const WgmmaTile& tile, const WgmmaSize& of, int32_t
   return std::max(cycles, memory) + (tile.across() > 1 ? kPairCycles : 0);
 }
 
-// Whether a cluster that shares a tile has a step of k for each of its blocks.
+// Returns true if a cluster that shares a tile has a step of k for each of its blocks.
 constexpr bool WgmmaCanSplit(const WgmmaTile& tile, int64_t k) {
   return WgmmaSteps(k) >= tile.splits();
 }
 
-// The tile of the least estimated time, the first such. Sums are cut only where all clusters run at
-// once: the first block's ring is then not needed for another tile.
+// The first tile of the least estimated time. Sums are cut only where all clusters run at once: the
+// first block's ring is then not needed for another tile.
 constexpr int ChooseWgmmaTile(const WgmmaSize& of, int32_t multiprocessors) {
   int best = 0;
   double best_cycles = 0;
@@ -108,7 +108,7 @@ constexpr int ChooseWgmmaTile(const WgmmaSize& of, int32_t multiprocessors) {
   return best;
 }
 
-// "128x256x64 a[m,k] b[k,n] pairs whole", "64x64x64 a[m,k] b[n,k] cut in 4"; of tf32, where a of
+// "128x256x64 a[m,k] b[k,n] pairs whole", "64x64x64 a[m,k] b[n,k] cut in 4"; in tf32, where a of
 // the tile is the product's b, "64x128x32 b[k,n] a[m,k] whole".
 inline std::string NameOf(const WgmmaVariants& variants, int number) {
   const WgmmaChoice variant = variants.At(number);

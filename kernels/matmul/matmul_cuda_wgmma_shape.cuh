@@ -1,5 +1,5 @@
-// What wgmma_tiled's kernel and what writes its outputs know of a variant: sizes, the parts of a
-// block's shared memory, and where tiles lie.
+// Shared by wgmma_tiled's kernel and the code that writes its outputs: a variant's sizes, the parts
+// of a block's shared memory, and the places of tiles.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace warpcall::matmul {
 
-// What a kernel is compiled for, as a type: nvcc 13.0 takes no values of class type as parameters
-// of kernels.
+// A kernel's compile-time parameters, as a type: nvcc 13.0 takes no values of class type as
+// parameters of kernels.
 template <int kTileIndex, Adjacent kAdjacentA, Adjacent kAdjacentB>
 struct WgmmaVariant {
   static constexpr WgmmaTile kTile = kWgmmaTiles[kTileIndex];
@@ -20,7 +20,7 @@ struct WgmmaVariant {
   static constexpr Adjacent kB = kAdjacentB;
 };
 
-// By its number.
+// The variant of that number.
 template <int kNumber, WgmmaLayouts kLayouts = WgmmaLayouts::kAll,
           WgmmaChoice kAt = WgmmaVariants{kLayouts}.At(kNumber)>
 using WgmmaVariantAt = WgmmaVariant<kAt.tile, kAt.a, kAt.b>;
@@ -30,31 +30,31 @@ struct WgmmaShape {
   static constexpr WgmmaTile kTile = Variant::kTile;
   static constexpr int kConsumers = kTile.consumers();
   static constexpr int kConsumerWarps = kConsumers * 4;
-  static constexpr int kBlocks = kTile.blocks;  // of the cluster
+  static constexpr int kBlocks = kTile.blocks;  // in the cluster
   static constexpr int kAcross = kTile.across();
   static constexpr int kSplits = kTile.splits();
   static constexpr uint32_t kRowBytes = kWgmmaRowBytes;
   static constexpr uint32_t kDepth = kRowBytes / sizeof(T);
-  // Outer indices in a box where k is not adjacent, which has as many rows.
+  // Outer indices in a box where k is not adjacent; the box has as many rows.
   static constexpr uint32_t kChunk = kDepth;
   static constexpr uint32_t kChunkBytes = kChunk * kRowBytes;
   static constexpr uint32_t kConsumerBytesA = 64 * kRowBytes;
   static constexpr uint32_t kBytesA = kTile.m * kRowBytes;
   static constexpr uint32_t kBytesB = kTile.n * kRowBytes;
   static constexpr uint32_t kStageBytes = kBytesA + kBytesB;  // at most
-  static constexpr uint32_t kShareB = kTile.n / kAcross;      // that a block copies for its cluster
-  static constexpr uint32_t kSteps = kRowBytes / 32;          // of 32 bytes of k
+  static constexpr uint32_t kShareB = kTile.n / kAcross;      // copied by a block for its cluster
+  static constexpr uint32_t kSteps = kRowBytes / 32;          // each 32 bytes of k
   static constexpr uint32_t kBoxRows = kWgmmaBoxRows;
   static constexpr uint32_t kBoxColumns = kRowBytes / sizeof(T);
   static constexpr uint32_t kBoxBytes = kBoxRows * kRowBytes;
   static constexpr int kBoxes = kTile.n / kBoxColumns;
-  // Of 8 columns, of which a thread has 4 sums. Blocks that share a tile write a run of them each.
+  // Groups of 8 columns, 4 sums a thread. Each block that shares a tile writes a run of them.
   static constexpr uint32_t kGroups = kTile.n / 8;
   static constexpr uint32_t kOwnGroups = kGroups / kSplits;
 
   static constexpr bool kIsNarrow = sizeof(T) == 2;
-  // Of tf32, whose operands the tensor cores take along k, an a that lies across it goes through
-  // registers, which turn it, and then c lies across the sums: a's outer index is adjacent.
+  // Tensor cores take tf32's operands along k. Registers turn an a that lies across k, and then c
+  // lies across the sums: a's outer index is adjacent.
   static constexpr bool kIsTurned = !kIsNarrow && Variant::kA == Adjacent::kOuter;
   static_assert(kIsNarrow || Variant::kB == Adjacent::kDepth, "b of tf32 lies along k");
   static_assert(kTile.m % 64 == 0 && kTile.m <= 256);
@@ -76,7 +76,7 @@ struct WgmmaShape {
       WARPCALL_DEVICE_CHECK(warp < kConsumerWarps, warp);
       return Out() + warp * 2 * kBoxBytes;
     }
-    // Of block `rank`, where this is block `owner`.
+    // The place in block `owner` of the sums that block `rank` sends.
     __device__ uint32_t SumsFrom(uint32_t rank, uint32_t owner, uint32_t group) const {
       WARPCALL_DEVICE_CHECK(rank != owner && rank < kSplits && owner < kSplits, rank, owner);
       WARPCALL_DEVICE_CHECK(group < kOwnGroups, group);
@@ -128,10 +128,10 @@ struct WgmmaShape {
 
   __device__ static uint32_t Rank() { return kBlocks == 1 ? 0 : ClusterRank(); }
 
-  // The first of a thread's two rows of the 64 that its warpgroup multiplies, where they are
-  // turned: the other is the next, and a half-warp's pairs of 4 terms of k touch each bank of
-  // swizzled shared memory once. Otherwise the thread has row lane / 4 of its warp's 16, and the
-  // 8th below.
+  // The first of a thread's two rows of its warpgroup's 64, where rows are turned. The other
+  // is the next row, and a half-warp's pairs of 4 terms of k touch each bank of swizzled
+  // shared memory once. Otherwise the thread has row lane / 4 of its warp's 16, and the 8th
+  // below.
   __device__ static uint32_t TurnedRow() {
     const uint32_t group = threadIdx.x % 32 / 4;
     const uint32_t warp = threadIdx.x / 32 % 4;

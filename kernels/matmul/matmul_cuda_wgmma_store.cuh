@@ -264,7 +264,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     }
   }
 
-  // What the others send: of every warp that has rows to write.
+  // Expects the other blocks' sums: those of every warp that has rows to write.
   __device__ static void ExpectSums(const Memory& memory, const WgmmaArguments& arguments,
                                     const Place& place) {
     WARPCALL_DEVICE_CHECK(place.m < arguments.of.m, place.m, arguments.of.m);

@@ -8,43 +8,43 @@
 
 namespace warpcall::matmul {
 
-// What the blocks of a cluster have in common.
+// The relation between the blocks of a cluster.
 enum class WgmmaCluster : uint8_t {
   kColumns,  // they are neighbours along m; each copies a part of the b that all multiply by
   kTile,     // one tile; each adds up a part of k, and the first block adds the sums of all
 };
 
-// What a block works on. A warpgroup multiplies 64 rows of it.
+// The tile of a block. A warpgroup multiplies 64 rows of it.
 struct WgmmaTile {
   int m;  // rows and columns of c
   int n;
-  int stages;  // of the ring in shared memory, of kWgmmaDepth terms of k each
-  int blocks;  // of a cluster
+  int stages;  // in the ring in shared memory, each of kWgmmaDepth terms of k
+  int blocks;  // per cluster
   WgmmaCluster cluster;
 
   constexpr int consumers() const { return m / 64; }  // warpgroups that multiply
   constexpr int threads() const { return (consumers() + 1) * 128; }
-  // Runs that sums are cut into.
+  // Number of runs that sums are cut into.
   constexpr int splits() const { return cluster == WgmmaCluster::kTile ? blocks : 1; }
-  // Neighbours along m.
+  // Number of blocks that are neighbours along m.
   constexpr int across() const { return cluster == WgmmaCluster::kColumns ? blocks : 1; }
 };
 
-// A stage has rows of 128 bytes, which the copies' swizzle is made for, along k or the outer index;
-// so have boxes of outputs.
+// Bytes of a stage's rows, the size that the copies' swizzle is made for, along k or the outer
+// index; boxes of outputs have such rows too.
 inline constexpr int kWgmmaRowBytes = 128;
-// Terms of k in a stage of 16-bit types. Of float32 there are half as many, and they take as long.
+// Terms of k in a stage of 16-bit types. float32 has half as many, which take as long.
 inline constexpr int kWgmmaDepth = 64;
 
-// Outputs are written 16 rows of 128 bytes at a time, by every warp that multiplies through two
+// Outputs are written 16 rows of 128 bytes at a time. Every warp that multiplies writes through two
 // such boxes in turn.
 inline constexpr int kWgmmaBoxRows = 16;
 
-// Of 227 KiB. Per stage shared memory is written (m + n) x 128 bytes and read once by each
-// warpgroup, (64 + n) x 128: at 128 bytes a cycle 1024 cycles for 128 x 256, as many as the tensor
-// cores take for it, and 1.08, 1.25, 1.5 and 2 times as many for the tiles below. A block of 64 x
-// 64 that shares its tile takes less than half of it: the next launch's blocks, which may begin
-// early, have their barriers and maps ready when this one's end.
+// Tiles that fit 227 KiB. Per stage shared memory is written (m + n) x 128 bytes and read once by
+// each warpgroup, (64 + n) x 128: at 128 bytes a cycle 1024 cycles for 128 x 256, as many as the
+// tensor cores take for it, and 1.08, 1.25, 1.5 and 2 times as many for the tiles below. A block of
+// 64 x 64 that shares its tile takes less than half of the 227 KiB: the next launch's blocks, which
+// may begin early, have their barriers and maps ready when this launch's end.
 inline constexpr WgmmaTile kWgmmaTiles[] = {
     {128, 256, 4, 1, WgmmaCluster::kColumns}, {128, 256, 4, 2, WgmmaCluster::kColumns},
     {128, 192, 4, 1, WgmmaCluster::kColumns}, {128, 192, 4, 2, WgmmaCluster::kColumns},
@@ -69,7 +69,7 @@ enum class WgmmaLayouts : uint8_t {
   kAlongK,   // in both: as linear has it
 };
 
-// The variants of a row, by number: for each tile each layout.
+// The variants of an implementation, by number: each layout of each tile.
 struct WgmmaVariants {
   WgmmaLayouts layouts = WgmmaLayouts::kAll;
 
@@ -91,7 +91,7 @@ struct WgmmaVariants {
   }
 
  private:
-  // Of two choices the first is kOuter, of one it is kDepth.
+  // The first of two choices is kOuter; a single choice is kDepth.
   static constexpr Adjacent AdjacentBy(int choices, int index) {
     return choices == 2 && index == 0 ? Adjacent::kOuter : Adjacent::kDepth;
   }

@@ -1,5 +1,5 @@
-// What may be done to a product's sums before they are rounded, as linear does. No Abseil: CUDA
-// files include this.
+// The epilogues of linear, which a product's sums go through before they are rounded. No Abseil:
+// CUDA files include this.
 #pragma once
 
 #include <cstdint>

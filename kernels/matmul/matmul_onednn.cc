@@ -23,7 +23,7 @@ namespace {
 
 using dnnl::memory;
 
-constexpr size_t kBias = 2;  // of the inputs, where there is one
+constexpr size_t kBias = 2;  // index of the input, if there is one
 
 // oneDNN 2.6 gets batches of bfloat16 with b transposed and n from 49 to 63 wrong on processors
 // with AMX (seen on a Xeon of the Sapphire Rapids kind, every time); single products it gets right.
@@ -31,8 +31,8 @@ bool TakesBatches(const Shape& shape, DataType type) {
   return type != DataType::kBFloat16 || shape.b_column_stride == 1;
 }
 
-// What oneDNN is asked for at once, as it cannot be interrupted: so many neighbours in the fastest
-// batch dimension, so many rows of each.
+// A piece of a product, so many neighbours in the fastest batch dimension and so many rows of each.
+// oneDNN multiplies one piece at a time, as it cannot be interrupted.
 struct Piece {
   int64_t batches;
   int64_t rows;
@@ -71,7 +71,7 @@ absl::InlinedVector<Piece, 3> PiecesOf(const Shape& shape, const Piece& largest)
   return pieces;
 }
 
-// What is asked for beside its size: nothing, or bias and activation.
+// A product's epilogue: nothing, or bias and activation.
 using Ending = std::optional<Epilogue>;
 
 dnnl::primitive_attr AttributesOf(const Ending& ending) {
@@ -129,7 +129,7 @@ absl::StatusOr<dnnl::matmul::primitive_desc> Describe(const Shape& shape, DataTy
   return descriptor;
 }
 
-// A piece as oneDNN is to multiply it.
+// A piece, ready for oneDNN to multiply.
 struct Product {
   Piece piece;
   dnnl::matmul::primitive_desc descriptor;
@@ -137,15 +137,15 @@ struct Product {
   cpu::ThreadPool::Guest::Wish threads;
 };
 
-// Whether the bits depend on how many threads there are, as sums are divided among them: such a
-// product takes the threads that it was created for, or it would be another beside other work than
-// alone. oneDNN 2.6 divides in gemm (319 of 644 problems in float32 by AVX2) and, where k is not
-// adjacent in a, in its own code too, "brg" (165 of 1288; of others none).
+// Returns true if the bits depend on the number of threads, as sums are divided among them. Such a
+// product takes the threads that it was created for, or other work beside it would change its bits.
+// oneDNN 2.6 divides in gemm (319 of 644 problems in float32 by AVX2) and, where k is not adjacent
+// in a, in its own code too, "brg" (165 of 1288; elsewhere none).
 bool DividesSums(const Shape& shape, const dnnl::matmul::primitive_desc& descriptor) {
   return shape.a_column_stride != 1 || !absl::StartsWith(descriptor.impl_info_str(), "brg");
 }
 
-// Of every size of piece, the largest first. Throws dnnl::error.
+// Products of every size of piece, the largest first. Throws dnnl::error.
 absl::StatusOr<std::vector<Product>> ProductsOf(const Shape& shape, DataType type,
                                                 const DeviceProperties& device,
                                                 const Ending& ending) {

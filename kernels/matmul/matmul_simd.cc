@@ -55,7 +55,7 @@ struct Cut {
   // Sizes of the workspace's parts, in words of 4 bytes.
   int64_t panel_words;
   int64_t sum_words;  // where the output is narrower than its sums
-  int64_t row_words;  // of a slot
+  int64_t row_words;  // per slot
   std::optional<Epilogue> epilogue = std::nullopt;
 
   bool in_pairs() const { return variant == kSharedPairs || variant == kWholePairs; }
@@ -184,11 +184,11 @@ Cut MakeCut(const Problem& problem, const DeviceProperties& device, int variant)
   return cut;
 }
 
-// How `rows` x `columns` of c are cut into tasks for `slots` threads: rows first, columns where
-// rows are few.
+// Cuts `rows` x `columns` of c into tasks for `slots` threads: rows first, columns where rows are
+// few.
 struct Tasks {
-  int64_t rows;     // of a task, whole tiles
-  int64_t columns;  // of a task, whole panels
+  int64_t rows;     // per task, whole tiles
+  int64_t columns;  // per task, whole panels
   int64_t row_count;
   int64_t count;
 };

@@ -1,4 +1,4 @@
-// The vectorised matmul for whoever has more to do with its sums.
+// The vectorised matmul, for ops that do more with its sums.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace warpcall::matmul {
 
-// A plan of simd_tiled for `problem`, a matmul with something to sum. With an epilogue the operands
+// Plans `problem`, a matmul with something to sum, for simd_tiled. With an epilogue the operands
 // have the bias as a third input.
 absl::StatusOr<PlanPtr> PlanSimdTiled(const Problem& problem, const PlanContext& context,
                                       const std::optional<Epilogue>& epilogue);
 
-// Of this processor.
+// Names of the variants that this processor runs.
 std::vector<std::string> SimdVariantNames(DataType type);
-// OK for the number of one, and for kRowsChoice.
+// OK for the number of a variant, and for kRowsChoice.
 absl::Status CheckSimdVariant(DataType type, int variant);
 
 }  // namespace warpcall::matmul

@@ -139,14 +139,14 @@ HWY_INLINE void RowFromFloat(const float* from, int64_t count, T* to) {
   for (; i < count; ++i) to[i] = FromFloat<T>(from[i]);
 }
 
-// What becomes of a row of sums: an output's bias is bias[0], or that of its column.
+// Finishes a row of sums. The bias of an output is bias[0], or that of its column.
 template <typename T>
 struct Finish {
   const T* bias = nullptr;  // null: sums are rounded as they are
   bool bias_by_column = true;
   Activation activation = Activation::kNone;
 
-  // For outputs from column `column` on.
+  // Returns the finish of outputs from column `column` on.
   Finish From(int64_t column) const {
     Finish from = *this;
     if (bias != nullptr && bias_by_column) from.bias += column;
@@ -268,7 +268,7 @@ void PackRows(const Matrix<T>& a, int64_t rows, int64_t depth, float* packed) {
     RowToFloat(a.data + i * a.row_stride, depth, packed + i * kRowDistance);
 }
 
-// A panel narrower than kPanelColumns is filled up with zeros, whose products go nowhere.
+// Fills up a panel narrower than kPanelColumns with zeros, whose products are dropped.
 template <typename T>
 void PackPanel(const Matrix<T>& b, int64_t depth, int64_t columns, float* packed) {
   if (columns < kPanelColumns) std::fill(packed, packed + depth * kPanelColumns, 0.0f);
@@ -279,14 +279,14 @@ void PackPanel(const Matrix<T>& b, int64_t depth, int64_t columns, float* packed
     RowToFloat(b.data + p * b.row_stride, columns, packed + p * kPanelColumns);
 }
 
-// What a blocked multiplication is made of, whatever its elements: terms widened to float32, a word
-// each.
+// The parts of a blocked multiplication for elements of any type: terms are widened to float32, a
+// word each.
 struct Widened {
   using Word = float;
-  static constexpr int64_t kRows = kTileRows;  // of a tile
+  static constexpr int64_t kRows = kTileRows;  // in a tile
   static constexpr int64_t kTaskRows = 240;    // whole tiles
   static constexpr int64_t kColumns = kPanelColumns;
-  static constexpr int64_t kTerms = kDepth;  // of a slice of k
+  static constexpr int64_t kTerms = kDepth;  // in a slice of k
   // Sums of a 16-bit output wait in the workspace: 512 x 1024 floats are 2 MiB.
   static constexpr int64_t kStagedRows = 512;
   static constexpr int64_t kRowWords = kRowDistance;
@@ -306,7 +306,7 @@ struct Widened {
   }
 };
 
-// bfloat16 by pairs of terms.
+// The parts for bfloat16, which is multiplied by pairs of terms.
 struct Paired {
   using Word = uint32_t;
   using Tile = pairs::Tile;
@@ -333,7 +333,7 @@ struct Paired {
   }
 };
 
-// The same words by AMX.
+// The parts for AMX, which multiplies the same words as Paired.
 struct Tiled : Paired {
   static constexpr int64_t kRows = tiles::kTileRows;
   static constexpr int64_t kTaskRows = 256;

@@ -35,7 +35,7 @@ class NarrowGroup {
   }
 
   int64_t vectors() const { return columns_; }
-  // Of a's kLanes elements that meet a group those that the elements of its vector `v` meet.
+  // Gives each lane of a group's vector `v` the element of a, of kLanes, that it meets.
   HWY_INLINE FloatVector Spread(FloatVector a, int64_t v) const {
     const FloatTag d;
     const hn::RebindToSigned<FloatTag> di;
@@ -47,12 +47,12 @@ class NarrowGroup {
   HWY_ALIGN int32_t rows_[kLanes * kLanes];
 };
 
-// By the elements of a group.
+// Sums by elements of a group.
 using GroupSums = float[kLanes * kLanes];
-// By columns.
+// Sums by columns.
 using NarrowSums = float[kLanes];
 
-// How far ahead of a vector memory is asked for.
+// Distance at which memory is prefetched ahead of a vector.
 inline constexpr int64_t kNarrowPrefetchBytes = 1024;
 
 // The first `count` elements of `from`, and zeros.

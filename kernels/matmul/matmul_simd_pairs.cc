@@ -102,7 +102,7 @@ inline void Transpose(__m512i (&rows)[kLanes]) {
     by[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
     by[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
   }
-  // Of four rows: by[4 q + c] has, in each quarter, their column 4 x quarter + c.
+  // Then rows[4 q + c] has, in each quarter, column 4 x quarter + c of four rows.
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; i += 4) {
     rows[i] = _mm512_unpacklo_epi64(by[i], by[i + 2]);
@@ -110,7 +110,7 @@ inline void Transpose(__m512i (&rows)[kLanes]) {
     rows[i + 2] = _mm512_unpacklo_epi64(by[i + 1], by[i + 3]);
     rows[i + 3] = _mm512_unpackhi_epi64(by[i + 1], by[i + 3]);
   }
-  // What is left is to transpose quarters.
+  // Transposing the quarters remains.
 #pragma GCC unroll 16
   for (int c = 0; c < 4; ++c) {
     const __m512i low02 = _mm512_shuffle_i32x4(rows[c], rows[4 + c], 0x88);
@@ -126,7 +126,7 @@ inline void Transpose(__m512i (&rows)[kLanes]) {
   for (int i = 0; i < kLanes; ++i) rows[i] = by[i];
 }
 
-// kLanes rows at most of a matrix whose rows are adjacent.
+// Packs at most kLanes rows of a matrix whose rows are adjacent.
 void PackRowsAcross(const Matrix& a, int64_t rows, int64_t depth, uint32_t* packed) {
   const __mmask16 lanes = FirstLanes(rows);
   Least least[kLanes];
@@ -223,10 +223,10 @@ void MultiplyAny(int64_t rows, int64_t columns, const Tile& tile) {
   Multiply<R, V, kAsFloats>(tile);
 }
 
-// How far ahead of a column's vector memory is asked for.
+// Distance at which memory is prefetched ahead of a column's vector.
 constexpr int64_t kPrefetchElements = 512;
 
-// What R rows times C columns sum up to, a sum for each lane.
+// Sums of R rows times C columns, one for each lane.
 template <int R, int C>
 struct LaneSums {
   __m512 at[R][C];
@@ -262,7 +262,7 @@ HWY_INLINE uint32_t SumLanes(const FewTile& tile, LaneSums<R, C>* sums) {
   return least.Noted();
 }
 
-// Of four vectors the sums of their elements, in parts: each quarter has one of each.
+// Sums the elements of each of four vectors, in parts: each quarter has a part of each sum.
 inline __m512 SumsOfFour(const __m512* v) {
   const __m512 first =
       _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
@@ -274,18 +274,18 @@ inline __m512 SumsOfFour(const __m512* v) {
                        _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
 }
 
-// Of eight such quarters' vectors two, of four in order.
+// Adds neighbouring quarters of two vectors, in order.
 inline __m512 AddQuarters(__m512 a, __m512 b) {
   return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
 }
 
-// Of sixteen vectors the sums of their elements.
+// Sums the elements of each of sixteen vectors.
 inline __m512 SumsOfSixteen(const __m512* v) {
   return AddQuarters(AddQuarters(SumsOfFour(v), SumsOfFour(v + 4)),
                      AddQuarters(SumsOfFour(v + 8), SumsOfFour(v + 12)));
 }
 
-// By float32's multiply-adds where a has subnormals, and again by them where b turns out to.
+// Uses float32's multiply-adds if a has subnormals, and starts again with them if b has some.
 template <int R, int C>
 HWY_NOINLINE void AddColumns(const FewTile& tile) {
   // Zeros fill up the last sixteen.

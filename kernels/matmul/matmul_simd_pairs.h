@@ -33,13 +33,13 @@ inline constexpr int64_t kNoteWords = 16;
 inline constexpr int64_t kRowWords = kDepthWords + kNoteWords;
 inline constexpr int64_t kPanelWords = kDepthWords * kPanelColumns + kNoteWords;
 
-// Whether this processor and its system have the instructions.
+// Returns true if this processor and its system have the instructions.
 bool Available();
 
-// Whether neither elements nor sums of products are ever subnormal, for elements that are 0 or no
-// less than what `a_noted` and `b_noted` say: bits of magnitudes, less 1. Such sums are integers
-// times the product of the two last bits, 2^(e - 127 - 7) for an exponent of e, and rounded to
-// float32 they still are: that has to be 2^-126 at least.
+// Returns true if neither elements nor sums of products are ever subnormal, for elements that are 0
+// or no less than `a_noted` and `b_noted`: bits of magnitudes, less 1. Such sums are integers times
+// the product of the two last bits, 2^(e - 127 - 7) for an exponent of e, and stay so when they are
+// rounded to float32: the product has to be 2^-126 at least.
 bool StaysNormal(uint32_t a_noted, uint32_t b_noted);
 
 // Element (row, column) is at data[row * row_stride + column * column_stride]; one of the two is 1.
@@ -69,10 +69,10 @@ struct Tile {
 };
 
 // c[rows, columns] (+)= a x b. REQUIRES: 1 <= rows <= kTileRows, 1 <= columns <= kPanelColumns.
-// What lies behind the columns up to a multiple of 16 is written too.
+// Also writes the columns that follow, up to a multiple of 16.
 void MultiplyTile(int64_t rows, int64_t columns, const Tile& tile);
 
-// StaysNormal(a_noted, b_noted) for all that is packed in `tile`.
+// StaysNormal(a_noted, b_noted) for all elements that are packed in `tile`.
 bool StaysNormal(int64_t rows, const Tile& tile);
 
 inline constexpr int64_t kSumsStride = 32;

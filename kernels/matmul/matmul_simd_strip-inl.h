@@ -1,5 +1,5 @@
-// A strip of c, which few rows of a and some columns of b make: what its ways of multiplication
-// share. Included once per target, inside hwy/foreach_target.h.
+// A strip of c, the product of few rows of a and some columns of b: the part that its ways of
+// multiplication share. Included once per target, inside hwy/foreach_target.h.
 #include <algorithm>
 #include <cstdint>
 
@@ -16,9 +16,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::matmul::HWY_NAMESPACE {
 
-// Where k is not adjacent in b.
+// Most rows of a in a strip where k is not adjacent in b.
 inline constexpr int kRowsAcrossKMax = 24;
-// Rows of a that meet a chunk of b at once. What more rows need of b lies in the middle cache then.
+// Rows of a that meet a chunk of b at once. For more rows the chunk lies in the middle cache then.
 inline constexpr int kRowsPerPass = 8;
 inline constexpr int64_t kChunkDepth = 512;
 // Depth between two looks at the stop flag: 16 MiB or more of a strip, some milliseconds.

@@ -1,5 +1,5 @@
-// What matmul_simd_tiles.h does, for a unit that multiplies tiles: the processor's, or a test's
-// own.
+// The multiplication of matmul_simd_tiles.h, as a template of the unit that multiplies tiles: the
+// processor's, or a test's own.
 #pragma once
 
 #include <algorithm>

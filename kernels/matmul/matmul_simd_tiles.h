@@ -12,7 +12,7 @@ namespace warpcall::matmul::tiles {
 // Two by two tiles of sums share the loads of two tiles of a and two of b: that is all eight.
 inline constexpr int kTileRows = 32;
 
-// Whether this processor and its system have the instructions, and those of pairs.
+// Returns true if this processor and its system have the instructions, and those of pairs.
 bool Available();
 
 // As pairs::MultiplyTile, for up to kTileRows rows. REQUIRES: memory of kTileRows packed rows

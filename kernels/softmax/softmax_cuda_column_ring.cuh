@@ -102,7 +102,7 @@ struct RingShared {
   cuda::SharedBarrier arrived[2];  // all of the cluster's blocks have sent theirs
   MaxSum warps[2][Tiling::kReducers][Tiling::kColumns];
   alignas(8) float2 blocks[2][kRingBlocksMax][Tiling::kColumns];  // the cluster's, by rank
-  float2 columns[2][Tiling::kColumns];  // the maximum and the factor
+  float2 columns[2][Tiling::kColumns];  // the maximum, and the factor of the terms
 
   // Called by one thread. Every thread that writes or reads shared values arrives itself: racecheck
   // does not see that one thread may arrive for its warp's threads after __syncwarp().
