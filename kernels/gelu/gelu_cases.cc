@@ -14,7 +14,7 @@ namespace {
 // reciprocal instead, with two or more such errors each. Seen are 3.1 x 2^-24 |x| at most, by the
 // vectorised rows (gelu_simd.cc, gelu_cuda_vector.cu).
 constexpr double kMiddle = 4 * 0x1p-24;
-// Numbers this small may come out as 0, and so may what is relative to them.
+// Allowance for numbers this small: they, and errors relative to them, may come out as 0.
 constexpr double kNothing = 1e-34;
 // Beyond this 1 - Phi < 2^-25: y is x, save for what a reciprocal of 22 bits leaves (1 - 2^-24
 // for 1, by a step of Newton's method from 11 bits).

@@ -87,7 +87,7 @@ class CudnnPlan final : public Plan {
   }
 
  private:
-  // cuDNN tells neither grid nor block; pointwise nodes are fused into one kernel.
+  // cuDNN reports neither grid nor block; it fuses pointwise nodes into one kernel.
   absl::StatusOr<LaunchShape> AskShape() const override { return LaunchShape{.gpu_kernels = 1}; }
 
   const std::shared_ptr<const cuda::CudnnGraphPlan> pointwise_;

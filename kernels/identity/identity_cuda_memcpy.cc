@@ -28,8 +28,8 @@ Implementation DeviceMemcpyRow() {
           .summary = "cudaMemcpyAsync",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          // Without a shape: a copy engine works, or a kernel of the driver's of which it tells
-          // nothing.
+          // The plan reports no launch shape: a copy engine works, or a kernel of the driver's
+          // whose shape is unknown.
           .plan = PlanBy(Launch)};
 }
 

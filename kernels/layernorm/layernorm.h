@@ -12,15 +12,15 @@ namespace warpcall {
 
 const Op& LayernormOp();
 
-// The rows of the CPU device, in order of preference.
+// The implementations for the CPU device, in order of preference.
 std::vector<Implementation> LayernormCpuRows();
 
-// The rows of CUDA devices, in order of preference.
+// The implementations for CUDA devices, in order of preference.
 std::vector<Implementation> LayernormCudaRows();
 
 namespace layernorm {
 
-// The row that is layernorm's alone.
+// The implementation that only layernorm has.
 Implementation OnednnRow();
 
 }  // namespace layernorm

@@ -23,7 +23,7 @@ struct Chain {
   int64_t k;
   int64_t n;
 
-  // out[i] = operation(i) for every output i, each of so many terms.
+  // Sets out[i] = operation(i) for every output i; each operation adds up `terms` terms.
   template <typename T, typename Operation>
   void ForEachOutput(int64_t terms, T* out, Operation operation) const {
     const int64_t grain = std::max<int64_t>(1, kTermsPerChunk / std::max<int64_t>(1, terms));
@@ -43,7 +43,7 @@ struct Chain {
   }
 };
 
-// In float32. 1 + tanh(a) as 2 / (1 + exp(-2a)) keeps what is left of it where tanh(a) is near -1.
+// In float32. 1 + tanh(a) as 2 / (1 + exp(-2a)) keeps the sum's digits where tanh(a) is near -1.
 float Activate(matmul::Activation activation, float x) {
   constexpr float kLowest = std::numeric_limits<float>::lowest();
   switch (activation) {

@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(kThreads) AddBias(float* t, const T* bias, Siz
   if (i < size.outputs()) t[i] += cuda::Widen(bias[i % size.n]);
 }
 
-// 1 + tanh(a) as 2 / (1 + exp(-2a)) keeps what is left of it where tanh(a) is near -1. The limit
-// for -infinity, of which the formulas make NaN, is 0.
+// 1 + tanh(a) as 2 / (1 + exp(-2a)) keeps the sum's digits where tanh(a) is near -1. The limit for
+// -infinity, for which the formulas give NaN, is 0.
 __device__ float Activated(matmul::Activation activation, float x) {
   switch (activation) {
     case matmul::Activation::kNone:
@@ -79,7 +79,7 @@ cuda::Grid GridOf(int64_t outputs) {
           .threads = dim3(kThreads)};
 }
 
-// The product tells the shape.
+// The plan reports the product's launch shape.
 absl::StatusOr<PlanPtr> MakeChainPlan(const Problem& problem, const PlanContext& context) {
   if (problem.outputs[0].elements() == 0) return PlanNothing();
   if (context.variant != kRowsChoice) RETURN_IF_ERROR(CheckVariantNumber(context.variant, 1));

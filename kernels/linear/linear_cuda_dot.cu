@@ -18,8 +18,8 @@ namespace {
 
 using matmul::Adjacent;
 
-// How a launch goes: the matrix's rows come by 16 bytes or not, the vector is x or the weight, sums
-// are cut or not.
+// The choices of a launch: the matrix's rows come by 16 bytes or not, the vector is x or the
+// weight, sums are cut or not.
 struct Way {
   bool in_vectors;
   bool x_is_vector;

@@ -1,4 +1,4 @@
-// How linear's tiled rows come from a tiling to their kernels. For CUDA files.
+// Leads linear's tiled implementations from a tiling to their kernels. For CUDA files.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace warpcall::linear {
 template <typename T>
 using TiledKernel = void (*)(matmul::Arguments, Finish<T>);
 
-// x and weight as they lie, k adjacent in both: where a size is 1, strides do not tell. REQUIRES:
+// x and weight with k adjacent in both, which strides do not show where a size is 1. REQUIRES:
 // HasSums(product).
 inline matmul::Arrangement ArrangementAlongK(const Problem& product) {
   WARPCALL_DCHECK(matmul::HasSums(product));
@@ -32,7 +32,7 @@ inline matmul::Arrangement ArrangementAlongK(const Problem& product) {
   return arrangement;
 }
 
-// The plan of a problem without sums, by a row of so many variants.
+// Plans a problem without sums for an implementation of `variants` variants.
 inline absl::StatusOr<PlanPtr> PlanOfBias(const Problem& problem, const PlanContext& context,
                                           int variants) {
   if (context.variant != kRowsChoice)
@@ -40,8 +40,8 @@ inline absl::StatusOr<PlanPtr> PlanOfBias(const Problem& problem, const PlanCont
   return PlanWithoutSums(problem, context);
 }
 
-// A plan that launches `kernel`, which writes either the outputs or, with splits, what they are
-// then made of.
+// A plan that launches `kernel`. The kernel writes the outputs or, with splits, partial sums that
+// the outputs are then made of.
 template <typename T>
 PlanPtr NewTiledPlan(TiledKernel<T> kernel, const matmul::Tiling& tiling, const SumsFinish& finish,
                      const PlanContext& context) {

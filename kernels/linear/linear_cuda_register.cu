@@ -11,7 +11,7 @@
 namespace warpcall::linear {
 namespace {
 
-// Where k is adjacent in both operands they are copied element by element in any case.
+// With k adjacent in both, operands are copied element by element in any case.
 constexpr matmul::TiledVariants kVariants{matmul::kRegisterTiles,
                                           {},
                                           /*element_layouts=*/1,

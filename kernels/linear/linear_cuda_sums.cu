@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) FinishSums(Sums sums, Finish<T> fini
   }
 }
 
-// As many threads side by side as a row has vectors, up to a block.
+// Puts as many threads side by side as a row has vectors, up to a block.
 cuda::Grid GridOf(const SumsFinish& finish, int width) {
   constexpr int64_t kBlocksDownMax = 65535;
   const int64_t vectors = CeilDivide(finish.n, width);

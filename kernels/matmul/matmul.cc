@@ -20,7 +20,7 @@ bool Flag(const Problem& problem, int attribute) {
   return std::get<bool>(problem.attributes[attribute]);
 }
 
-// Rows and columns of the two innermost dimensions, after the transposition asked for.
+// Rows and columns of the two innermost dimensions, after the transposition if there is one.
 std::pair<int64_t, int64_t> MatrixSize(const TensorSpec& spec, bool transpose) {
   const size_t rank = spec.dims.size();
   const int64_t slow = spec.dims[rank - 2];

@@ -150,7 +150,7 @@ absl::StatusOr<Preference> MakePreference(const CublasLtApi& api, const CublasLt
   return preference;
 }
 
-// Where a multiplication is enqueued.
+// The stream and the workspace of a multiplication, and its description.
 struct Site {
   cudaStream_t stream;
   void* workspace;
@@ -243,7 +243,7 @@ class CublasltPlan final : public Plan {
         way_(way) {}
 
   absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
-    // Where the bias lies is said by the description, which lanes share.
+    // The description holds the address of the bias, and lanes share the plan's own description.
     Description with_bias;
     if (way_.has_bias) {
       ASSIGN_OR_RETURN(with_bias,
@@ -259,8 +259,8 @@ class CublasltPlan final : public Plan {
   }
 
  private:
-  // cuBLASLt tells neither grid nor block, nor whether a call adds a kernel that sums the parts of
-  // a split sum: what is known is the number of calls.
+  // cuBLASLt reports neither grid nor block, nor whether a call adds a kernel that sums the parts
+  // of a split sum. The shape gives the number of calls.
   absl::StatusOr<LaunchShape> AskShape() const override {
     return LaunchShape{.gpu_kernels = static_cast<int32_t>(calls_.outer.batches())};
   }
@@ -273,7 +273,7 @@ class CublasltPlan final : public Plan {
 absl::StatusOr<PlanPtr> PlanProduct(const Problem& problem, const PlanContext& context,
                                     bool has_bias) {
   CublasLtCalls calls = MakeCublasLtCalls(problem);
-  // Before there are operands, an address that is aligned as theirs will be.
+  // Without operands yet, an address stands in that has their alignment.
   const void* bias = nullptr;
   if (has_bias)
     bias = context.tryout != nullptr ? context.tryout->operands->inputs[kBias]

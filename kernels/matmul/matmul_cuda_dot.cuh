@@ -22,9 +22,9 @@ inline constexpr int kDotWarps = kDotThreads / 32;
 // times what a multiprocessor needs (4.3 TB/s x 0.7 us / 132 = 23 KiB), so half of them suffice.
 inline constexpr int kDotUnroll = 4;
 
-// How a block's threads lie on the matrix, in vectors of kWidth elements. Where k is adjacent, a
-// warp along each of 8 rows. Otherwise 8 vectors, or 32 elements, side by side, which is a line of
-// 128 bytes or two sectors and more, and the rest of the threads along k.
+// The layout of a block's threads on the matrix, in vectors of kWidth elements. If k is adjacent, a
+// warp walks along each of 8 rows. Otherwise 8 vectors, or 32 elements, lie side by side, a line of
+// 128 bytes or two sectors and more, and the rest of the threads lie along k.
 template <Adjacent kAdjacent, int kWidth>
 struct DotWalk {
   static constexpr bool kByOuter = kAdjacent == Adjacent::kDepth;

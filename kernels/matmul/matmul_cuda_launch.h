@@ -1,4 +1,4 @@
-// How the tiled rows of the GPU come from a tiling to their kernels. For CUDA files.
+// Leads the GPU's tiled implementations from a tiling to their kernels. For CUDA files.
 #pragma once
 
 #include <cstddef>

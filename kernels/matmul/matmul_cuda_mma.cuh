@@ -155,8 +155,8 @@ struct MmaKernel {
     if constexpr (kStep == kParts) {
       Land(loop.ring + loop.write.offset, &loop.a, &loop.b);
       WaitForCopies<kTile.stages - 2>();
-      // From here on every warp has read the last of this stage, which will be written next, and
-      // sees the whole of the next one.
+      // After this barrier every warp has read the last of this stage, which will be written next,
+      // and sees the whole of the next one.
       __syncthreads();
       loop.read.Advance();
       loop.write.Advance();
@@ -194,7 +194,7 @@ struct MmaKernel {
     while (loop.left > -kAhead) Steps<0>(loop, sums);
   }
 
-  // Where a warp's sums go: its corner, and how many rows and columns of it lie in c.
+  // The place of a warp's sums: its corner, and the number of its rows and columns that lie in c.
   template <typename Element>
   struct Corner {
     Element* at;
@@ -203,7 +203,7 @@ struct MmaKernel {
     int64_t columns;
   };
 
-  // Rounded, through the warp's own piece of the ring, so that whole chunks of rows are written.
+  // Rounds sums and stores them through the warp's own piece of the ring: whole chunks of rows.
   __device__ static void StoreRounded(uint32_t piece, const Sums& sums, const Corner<T>& corner) {
     constexpr int kRowChunks = kWarpN / kChunkElements;
     const int lane = threadIdx.x % 32;
@@ -239,8 +239,8 @@ struct MmaKernel {
     }
   }
 
-  // As StoreRounded, but in float32 as far as the warp's piece, where a lane then has 8 neighbours
-  // of columns that stay: it reads their bias once, and an activation's code is there once.
+  // As StoreRounded, but in float32 as far as the warp's piece. There a lane has 8 neighbours of
+  // columns that stay: it reads their bias once, and an activation's code is there once.
   template <typename Finish>
   __device__ static void StoreFinished(uint32_t piece, const Sums& sums, const Corner<T>& corner,
                                        const Finish& finish) {
@@ -285,7 +285,7 @@ struct MmaKernel {
     }
   }
 
-  // As they are, for SumSplits.
+  // Stores sums as they are, for SumSplits.
   __device__ static void StorePartial(const Sums& sums, const Corner<float>& corner) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -301,7 +301,7 @@ struct MmaKernel {
         }
   }
 
-  // Where the block's outputs go, and what becomes of them on the way.
+  // The place of the block's outputs, and the epilogue that they go through.
   template <typename Finish>
   struct Target {
     const Arguments& arguments;

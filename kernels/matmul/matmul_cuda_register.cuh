@@ -204,8 +204,8 @@ struct RegisterKernel {
     if constexpr (kTerm + 1 == kTile.depth) {
       Land(loop);
       WaitForCopies<kTile.stages - 2>();
-      // From here on every warp has read the last of this stage, which will be written next, and
-      // sees the whole of the next one.
+      // After this barrier every warp has read the last of this stage, which will be written next,
+      // and sees the whole of the next one.
       __syncthreads();
       loop.read = Next(loop.read);
     }
@@ -243,7 +243,7 @@ struct RegisterKernel {
     WaitForCopies<0>();
   }
 
-  // Where a thread's first output goes, and how many rows and columns of c lie from there on.
+  // The place of a thread's first output, and the number of c's rows and columns from there on.
   template <typename Element>
   struct Corner {
     Element* at;

@@ -189,9 +189,9 @@ constexpr Choice CutTile(const Tile& tile, const Size& size, const Chip& chip) {
   return best;
 }
 
-// For a matrix times a vector: into how many runs sums of k terms are cut so that `blocks` times as
-// many blocks fill the device. Reading is what counts: 2 blocks of 256 threads per
-// multiprocessor have enough loads in flight, and runs of 1024 terms still outlast a block's
+// Returns the number of runs that the sums of a matrix times a vector are cut into, so that
+// `blocks` times as many blocks fill the device. Reading is what counts: 2 blocks of 256 threads
+// per multiprocessor have enough loads in flight, and runs of 1024 terms still outlast a block's
 // beginning and end.
 constexpr int DotSplits(int64_t blocks, int64_t k, int32_t multiprocessors) {
   WARPCALL_DCHECK(blocks > 0 && k > 0 && multiprocessors > 0, blocks, k, multiprocessors);

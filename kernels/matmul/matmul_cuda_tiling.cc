@@ -100,7 +100,7 @@ int NumberOf(const Choice& choice, const Order& order, const TileSet& set) {
                                 .cut = choice.splits > 1});
 }
 
-// For a variant that is asked for: the row's choice if that is it.
+// The choice for a variant that the context names: the implementation's own if it is that variant.
 absl::StatusOr<Choice> ChoiceOf(const Order& order, const TileSet& set,
                                 const DeviceProperties& device) {
   RETURN_IF_ERROR(CheckVariantNumber(order.variant, set.variants.Count()));

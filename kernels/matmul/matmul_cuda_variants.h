@@ -1,5 +1,5 @@
-// The kernels that the tiled rows of the GPU are compiled as, by number. The rows instantiate what
-// stands here, find the number of what they choose, and name it. Plain C++.
+// The numbered kernels that the GPU's tiled implementations are compiled as. The implementations
+// instantiate these, find the number of their choice, and name it. Plain C++.
 #pragma once
 
 #include <span>
@@ -19,17 +19,17 @@ struct TiledVariant {
   bool cut;  // sums in two runs or more, for the kernel that adds them up
 };
 
-// How the two operands can lie.
+// The number of layouts of two operands.
 inline constexpr int kLayouts = 4;
 
-// The variants of one row and data type: for each tile of `vector_tiles`, then of `element_tiles`,
-// each layout, whole and cut. Two neighbours in number, 2 i and 2 i + 1, share kernel i.
+// The variants of one implementation and data type: for each tile of `vector_tiles`, then of
+// `element_tiles`, each layout, whole and cut. Variants 2 i and 2 i + 1 share kernel i.
 struct TiledVariants {
   std::span<const Tile> vector_tiles;
   std::span<const Tile> element_tiles;
-  // Layouts that kernels of element_tiles are compiled for: the first so many.
+  // Number of layouts, the first ones, that kernels of element_tiles are compiled for.
   int element_layouts;
-  // Kernels are there for the last layout alone, k adjacent in both, as linear has them.
+  // If true, kernels exist for the last layout only, k adjacent in both operands, as in linear.
   bool along_k = false;
 
   constexpr int LayoutsFor(bool in_vectors) const {
@@ -106,11 +106,11 @@ struct DotVariant {
 };
 
 inline constexpr int kDotVariants = 16;
-// That share a kernel: they differ in the last two only.
+// Variants that share a kernel: they differ in the last two members only.
 inline constexpr int kDotVariantsPerKernel = 4;
 inline constexpr int kDotKernels = kDotVariants / kDotVariantsPerKernel;
 
-// Its kernel is number / kDotVariantsPerKernel.
+// The variant with this number. Its kernel is number / kDotVariantsPerKernel.
 constexpr DotVariant DotVariantAt(int number) {
   WARPCALL_DCHECK(number >= 0 && number < kDotVariants, number);
   return {.matrix = number / 8 % 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth,

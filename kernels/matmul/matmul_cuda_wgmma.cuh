@@ -84,7 +84,7 @@ struct WgmmaKernel {
     }
   }
 
-  // The block's share of its cluster's b: as many columns as the others', or every so many chunks.
+  // Loads the block's share of its cluster's b: a run of columns, or every kAcross-th chunk.
   __device__ static void LoadB(const WgmmaArguments& arguments, const Place& place, int32_t k,
                                const Landing& landing) {
     const uint32_t rank = kAcross > 1 ? Shape::Rank() : 0;

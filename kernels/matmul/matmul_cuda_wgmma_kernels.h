@@ -8,7 +8,7 @@ namespace warpcall::matmul {
 
 using WgmmaKernelPointer = void (*)(WgmmaArguments);
 
-// By the number of the variant.
+// The kernel of the variant with this number.
 WgmmaKernelPointer WgmmaFloat16Kernel(int variant);
 WgmmaKernelPointer WgmmaBFloat16Kernel(int variant);
 

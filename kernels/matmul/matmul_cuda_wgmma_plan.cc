@@ -209,7 +209,7 @@ absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
 
 namespace {
 
-// Where the kernel finds the operand: in the copy that is made of it, if there is one.
+// The address at which the kernel finds the operand: its copy's, made here, if it needs one.
 absl::StatusOr<const void*> Place(const WgmmaOperand& operand, const void* data, void* copy,
                                   const LaunchContext& context) {
   const cuda::MatrixStack& stack = operand.stack;

@@ -1,5 +1,5 @@
-// How wgmma_tiled's outputs are written: through shared memory by the tensor memory accelerator,
-// or straight from registers where there are few, or where they lie across the sums.
+// Writes wgmma_tiled's outputs: through shared memory by the tensor memory accelerator, or straight
+// from registers where outputs are few or lie across the sums.
 #pragma once
 
 #include <cstdint>
@@ -101,7 +101,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     }
   }
 
-  // Where c's rows are no whole vectors: element by element out of the box.
+  // Stores element by element out of the box, for c whose rows are not whole vectors.
   __device__ static void StoreElements(uint32_t box, const WgmmaArguments& arguments,
                                        const Coordinates& at) {
     constexpr uint32_t kWidth = 16 / sizeof(T);
@@ -123,7 +123,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     }
   }
 
-  // Where a tile's outputs go, and what becomes of them on the way.
+  // The place of a tile's outputs, and the epilogue that they go through.
   template <typename Finish>
   struct Target {
     const WgmmaArguments& arguments;
@@ -132,7 +132,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     const Bias& bias;
   };
 
-  // The warp's rows of the tile, a box at a time: the copy of one runs while the next is rounded.
+  // Stores the warp's rows of the tile, a box at a time: one is copied while the next is rounded.
   template <typename Finish>
   __device__ static void Store(uint32_t boxes, Sums& sums, const Target<Finish>& target) {
     const WgmmaArguments& arguments = target.arguments;

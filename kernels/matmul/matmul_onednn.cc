@@ -189,8 +189,8 @@ bool HasSubnormal(const void* data, int64_t count) {
 
 // The processor's bfloat16 dot products (AVX512_BF16, AMX) take subnormal inputs as zero, whatever
 // the control register says (Intel SDM, VDPBF16PS). That costs a finite sum less than its
-// tolerance, but makes NaN of a subnormal x infinity. Only then, which a scan of the output and the
-// inputs tells, the outputs in question are summed again.
+// tolerance, but makes NaN of a subnormal x infinity. A scan of the output and the inputs finds
+// such outputs, which are summed again.
 void RestoreInfinities(const Problem& problem, const Operands& operands,
                        const cpu::Workers& workers) {
   auto* c = static_cast<BFloat16*>(operands.outputs[0]);

@@ -44,7 +44,7 @@ enum SimdVariant : int {
   kWholeTiles,
 };
 
-// How the work is cut; the targets' blocks differ.
+// The way that the work is cut; the targets' blocks differ.
 struct Cut {
   Shape shape;
   int variant;
@@ -103,8 +103,8 @@ Shape AsRow(Shape shape) {
   return shape;
 }
 
-// How many of the variants there are, best last. Better targets have lower numbers, and AVX3 is the
-// first with AVX-512; tests choose others.
+// Number of the variants that exist here, best last. Better targets have lower numbers, and AVX3 is
+// the first with AVX-512; tests choose others.
 int VariantCount(DataType type) {
   if (HWY_TARGET > HWY_AVX3 || type != DataType::kBFloat16 || !pairs::Available())
     return kWholeMatrices + 1;

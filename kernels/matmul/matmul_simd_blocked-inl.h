@@ -247,7 +247,7 @@ void TransposeToFloat(const TransposedBlock<T>& x) {
       x.to[j * x.to_stride + i] = ToFloat(x.from[i * x.from_stride + j]);
 }
 
-// Where a matrix starts and how it is walked.
+// The start and the strides of a matrix.
 template <typename T>
 struct Matrix {
   const T* data;

@@ -19,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::matmul::HWY_NAMESPACE {
 
-// Each lane adds up so many terms by themselves: over all of k the errors of terms that are alike
+// Terms that each lane adds up by themselves: over all of k the errors of terms that are alike
 // would add up.
 inline constexpr int64_t kNarrowDepth = 128 * kLanes;
 static_assert(kDepthPerLook % kNarrowDepth == 0);

@@ -21,20 +21,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::matmul::HWY_NAMESPACE {
 
-// Where k is adjacent in b, which would have to be turned to be packed.
+// Most rows of a if k is adjacent in b, which would have to be transposed to be packed.
 inline constexpr int kRowsAlongKMax = 8;
-// Where k is adjacent in b, by pairs. With 64 rows their sums and words would fill the inner
-// caches.
+// Most rows of a if k is adjacent in b, by pairs. With 64 rows their sums and words would fill the
+// inner caches.
 inline constexpr int kRowsOfPairsMax = 48;
 static_assert(kRowsPerPass == pairs::kFewRowsMax);
-// Columns that so many rows meet before the next do, by pairs: 256 KiB of b.
+// Columns that one group of rows meets before the next group does, by pairs: 256 KiB of b.
 inline constexpr int64_t kColumnsPerPass = 21 * pairs::kFewColumns;
 // Sums of a strip over a chunk of k and a's rows stay in the inner cache: 8 x (512 + 512) floats
 // are 32 KiB.
 inline constexpr int64_t kStripColumnsMax = 512;
 inline constexpr int64_t kStripColumnsMin = 64;
-// Where k is adjacent in b, columns are walked so far at a time: shorter pieces of them cost their
-// sums' ends and memory's beginnings. a's rows, 64 KiB of floats, stay in the middle cache.
+// Length of the pieces in which columns are walked if k is adjacent in b: shorter pieces pay for
+// their sums' ends and memory's beginnings. a's rows, 64 KiB of floats, stay in the middle cache.
 template <int R>
 inline constexpr int64_t kColumnChunkDepth = R > 4 ? 2048 : 4096;
 // Rows of b added per visit to the sums, so that 8 multiplications share one load and store of a
@@ -44,7 +44,7 @@ inline constexpr int kRowsPerVisit = 8;
 // more than 6, the sums of 4 would not fit the registers.
 template <int R>
 inline constexpr int kColumnsPerVisit = R > 6 ? 3 : 4;
-// How far ahead of a column's vector memory is asked for: of 512 to 2048 the best on a Zen 5.
+// Distance of prefetches ahead of a column's vector: of 512 to 2048 the best on a Zen 5.
 inline constexpr size_t kPrefetchBytes = 1024;
 
 template <int R, int64_t kDepth>

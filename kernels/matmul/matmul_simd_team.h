@@ -1,4 +1,4 @@
-// How simd_tiled shares work: threads take indices from a counter, and each owns a slot of the
+// Shares out simd_tiled's work: threads take indices from a counter, and each owns a slot of the
 // workspace.
 #pragma once
 

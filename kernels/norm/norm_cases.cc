@@ -248,7 +248,7 @@ OpCases Cases(bool centered) {
     list.Add({37, n}, Fill::kSpikes);
   }
   for (const int64_t n : {64, 129}) list.Add({n, n}, Fill::kSpikes);
-  // So close together that they tell nothing of what rounding has cost their mean.
+  // Elements so close together that they do not show the rounding error of their mean.
   for (const int64_t n : {2, 3, 17, 129, 768, 1000, 1024, 3000, 4096, 8192, 9001, 40000, 70001})
     list.Add({12, n}, Fill::kAlike);
   // Squares that are lost without a scale, and one that the epsilon dominates.

@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) statistic[row] = operation.Finish(shared[0], view);
 }
 
-// In float64, as on the CPU: float32's rounding would be all that is left of the distances in a row
-// of one value.
+// Sums in float64, as on the CPU: in a row of one value float32's distances would be nothing but
+// rounding errors.
 struct Mean {
   using Total = double;
   using Result = float;
@@ -161,7 +161,7 @@ size_t WorkspaceBytes(const View& view) {
   return SaturatingBytes(SaturatingAdd(arrays, SaturatingMultiply(view.rows, 3)), sizeof(float));
 }
 
-// The squares tell the shape: in every data type no other kernel moves more, 8 bytes an element.
+// The plan reports the squares' shape: no other kernel moves more, 8 bytes an element.
 absl::StatusOr<PlanPtr> MakeChainPlan(const Problem& problem, const PlanContext& context) {
   if (problem.inputs[kX].elements() == 0) return PlanNothing();
   if (context.variant != kRowsChoice) RETURN_IF_ERROR(CheckVariantNumber(context.variant, 1));

@@ -1,5 +1,5 @@
-// The arithmetic of layernorm and rmsnorm on a GPU: what is known of a part of a row, and how parts
-// meet over lanes and warps.
+// The arithmetic of layernorm and rmsnorm on a GPU: statistics of a part of a row, and their
+// merging over lanes and warps.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Part {
   float squares;
 };
 
-// Both together (Chan, Golub and LeVeque, 1979). Either may be empty.
+// Merges two parts (Chan, Golub and LeVeque, 1979). Either may be empty.
 __device__ inline Part Merge(const Part& a, const Part& b) {
   const float count = a.count + b.count;
   const float share = count > 0 ? b.count / count : 0;
@@ -29,8 +29,8 @@ __device__ inline Part Merge(const Part& a, const Part& b) {
           a.squares + b.squares + distance * distance * a.count * share};
 }
 
-// Over groups of kLanes neighbouring lanes, a power of two; every lane gets the same. All 32 lanes
-// of the warp must call.
+// Merges over groups of kLanes neighbouring lanes, a power of two; every lane gets the same. All 32
+// lanes of the warp must call.
 template <int kLanes>
 __device__ Part MergeOfLanes(Part part) {
 #pragma unroll
@@ -45,8 +45,8 @@ __device__ Part MergeOfLanes(Part part) {
   return part;
 }
 
-// Over a block of kThreads; every thread gets the same. `shared` holds one part a warp and is free
-// again after the next barrier.
+// Merges over a block of kThreads; every thread gets the same. `shared` holds one part a warp and
+// is free again after the next barrier.
 template <int kThreads>
 __device__ Part MergeOfBlock(const Part& part, Part* shared) {
   constexpr int kWarps = kThreads / 32;
@@ -72,14 +72,14 @@ struct Sums {
   float squares;
 };
 
-// Over groups of kLanes lanes, as SumOfLanes.
+// Sums over groups of kLanes lanes, as SumOfLanes of floats does.
 template <int kLanes>
 __device__ Sums SumOfLanes(const Sums& x) {
   return {SumOfLanes<kLanes>(x.distances), SumOfLanes<kLanes>(x.squares)};
 }
 
-// Over a block of kThreads; every thread gets the same. `shared` holds one value a warp and is free
-// again after the next barrier.
+// Sums over a block of kThreads; every thread gets the same. `shared` holds one value a warp and is
+// free again after the next barrier.
 template <int kThreads, typename Value>
 __device__ Value SumOfBlock(const Value& x, Value* shared) {
   constexpr int kWarps = kThreads / 32;

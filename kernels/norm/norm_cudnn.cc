@@ -1,6 +1,6 @@
-// cuDNN's layer and rms normalization, of its graph API, and one pass of ours after it over what it
-// says of every row: rows whose squares leave float32's range, and those whose elements are close
-// together beside their mean, are computed again.
+// cuDNN's layer and rms normalization, of its graph API. One pass of ours then checks the
+// statistics that cuDNN returns of every row: rows whose squares leave float32's range, and rows
+// whose elements are close together beside their mean, are computed again.
 //
 // In 16 bits cuDNN 9 rounds the normalised element before it weighs it: off by up to 1.5 units in
 // the last place where half of one is right, as seen on an H200.
@@ -126,7 +126,7 @@ class CudnnPlan final : public Plan {
   }
 
  private:
-  // cuDNN tells neither grid nor block.
+  // cuDNN reports neither grid nor block.
   absl::StatusOr<LaunchShape> AskShape() const override { return LaunchShape{.gpu_kernels = 2}; }
 
   const std::shared_ptr<const cuda::CudnnGraphPlan> plan_;

@@ -76,7 +76,7 @@ void LaunchSplitRows(const Tensors& tensors, const SplitMemory& memory,
   });
 }
 
-// How the work is shared out. A row of one block is read once, a longer one twice.
+// The ways to share out the work. A row of one block is read once, a longer one twice.
 enum class Sharing : uint8_t { kShortRows, kLongRows, kSplitRows };
 
 struct SimdVariant {

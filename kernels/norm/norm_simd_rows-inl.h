@@ -1,7 +1,7 @@
 // layernorm and rmsnorm along rows. Up to kBlock elements a row is read once: its values wait as
 // floats in a buffer on the stack while their mean, their squares and the results are computed.
-// Longer rows go block by block and are read a second time to be written. A row whose squares leave
-// float32's range is told by their sum, and begun anew with a scale.
+// Longer rows go block by block and are read a second time to be written. The sum of squares shows
+// a row whose squares leave float32's range; the row is then begun anew with a scale.
 
 #if defined(WARPCALL_KERNELS_NORM_SIMD_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WARPCALL_KERNELS_NORM_SIMD_ROWS_INL_H_
@@ -84,8 +84,8 @@ HWY_INLINE Partial PartialOf(const float* values, size_t n, bool centered) {
     partial.mean =
         SumOf(values, n, 0, [](FloatVec value) HWY_ATTR { return value; }) / partial.count;
   partial.squares = SquaresAround(partial.mean, values, n);
-  // Where values are close together their distances tell what rounding has cost the mean: of a row
-  // of one value that is all that they are.
+  // The distances of values that are close together give the rounding error of their mean. In a row
+  // of one value the distances are nothing else.
   if (AreCloseTogether(partial.mean, partial.squares, partial.count)) {
     const FloatVec middle = hn::Set(Floats(), partial.mean);
     partial.mean += SumOf(values, n, partial.mean,

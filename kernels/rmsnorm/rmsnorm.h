@@ -1,7 +1,7 @@
 // rmsnorm: y = x / sqrt(mean(x^2) + epsilon) x weight over the last dimension, as
 // torch.nn.functional.rms_norm. kernels/norm/ has its rows.
 //
-// A row that holds NaN is NaN throughout. Infinity is NaN, and makes what is finite beside it 0.
+// A row that holds NaN is NaN throughout. Infinity gives NaN, and 0 for finite elements beside it.
 #pragma once
 
 #include <vector>
@@ -12,10 +12,10 @@ namespace warpcall {
 
 const Op& RmsnormOp();
 
-// The rows of the CPU device, in order of preference.
+// The implementations for the CPU device, in order of preference.
 std::vector<Implementation> RmsnormCpuRows();
 
-// The rows of CUDA devices, in order of preference.
+// The implementations for CUDA devices, in order of preference.
 std::vector<Implementation> RmsnormCudaRows();
 
 }  // namespace warpcall

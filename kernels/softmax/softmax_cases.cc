@@ -130,7 +130,7 @@ OpCases Cases() {
     AddAllFills({97, n}, 1, &cases);
   }
   for (int64_t n : {8191, 8192, 8193, 16385}) AddAllFills({11, n}, -1, &cases);
-  // Where rows for GPUs change their number of threads, and more rows than a block has.
+  // Lengths at which GPU implementations change their number of threads, and more than a block's.
   for (int64_t n : {255,  256,  511,  512,  513,  1023, 1024, 1025, 2047, 2048,  2049,
                     3071, 3072, 3073, 4095, 4096, 4097, 6143, 6144, 6145, 16383, 16384})
     AddAllFills({7, n}, -1, &cases);

@@ -137,7 +137,7 @@ absl::Status LaunchChain(const Step& step) {
   return cuda::Launch(Divide<T, Index>, all, context, t, statistic, y, elements);
 }
 
-// By how many bits elements are numbered.
+// The variants, by the bits of an element's index.
 constexpr int kNarrowIndex = 0;
 constexpr int kWideIndex = 1;
 constexpr int kVariantCount = 2;
@@ -156,7 +156,7 @@ absl::Status Takes(const Problem& problem, int variant) {
 
 std::vector<std::string> Names(DataType) { return {"32-bit index", "64-bit index"}; }
 
-// exp tells the shape: in every data type no other kernel moves more, 8 bytes an element.
+// The plan reports exp's shape: no other kernel moves more in any data type, 8 bytes an element.
 absl::StatusOr<PlanPtr> MakeChainPlan(const Problem& problem, const PlanContext& context) {
   const int64_t elements = problem.inputs[0].elements();
   if (elements == 0) return PlanNothing();

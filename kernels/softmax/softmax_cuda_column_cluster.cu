@@ -23,7 +23,7 @@ struct ColumnTiling {
   static constexpr int kColumns = kLanes * kWidth;
   static constexpr int kSlices = kThreads / kLanes;
   static constexpr int kWarps = kThreads / 32;
-  // Threads that merge what is known of one column.
+  // Threads that merge the statistics of one column.
   static constexpr int kMergers = 8;
   static_assert(kColumns * kMergers <= kThreads && kColumns * kMergers % 32 == 0);
   static_assert(kWarps == 2 * kMergers && kClusterBlocksMax == 2 * kMergers);

@@ -332,8 +332,8 @@ __device__ MaxSum MergeParts(const MaxSum (&parts)[kCount]) {
   return {max, sum};
 }
 
-// By the thread of each column: tells all blocks of the cluster, its own among them. A message is
-// overwritten two turns later, when its reader has sent that of one turn later.
+// Called by the thread of each column: sends to all blocks of the cluster, its own included. A
+// message is overwritten two turns later, when its reader has sent that of one turn later.
 template <typename Tiling>
 __device__ void SendColumn(const RingWork<Tiling>& work, RingShared<Tiling>* shared, uint32_t slot,
                            int column) {
@@ -362,7 +362,7 @@ __device__ MaxSum ReceiveColumn(RingShared<Tiling>* shared, Turn turn, int block
   return MergeParts(parts);
 }
 
-// By one warp.
+// Called by all threads of one warp.
 template <typename Tiling>
 __device__ void ExchangePanels(const RingWork<Tiling>& work, RingShared<Tiling>* shared,
                                int column) {

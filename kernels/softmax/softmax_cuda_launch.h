@@ -37,8 +37,8 @@ inline absl::Status CheckContiguous(const View& view, absl::string_view row) {
                                                view.inner, " elements apart (limit 1)"));
 }
 
-// UNIMPLEMENTED, with its limits, for rows that PlanRow does not give to `method`, whose rows are
-// windows.
+// UNIMPLEMENTED, with the method's limits, for rows that PlanRow does not give to `method`. The
+// method takes rows as windows.
 inline absl::Status CheckWindowedRow(const Problem& problem, RowMethod method,
                                      absl::string_view row) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
@@ -94,7 +94,7 @@ struct RowLaunch {
   View view;
 };
 
-// For a kernel that calls AwaitKernelAhead().
+// Plans a kernel that calls AwaitKernelAhead().
 template <typename T>
 PlanPtr NewRowPlan(const RowLaunch<T>& row, const PlanContext& context, int variant) {
   const cuda::Grid grid =

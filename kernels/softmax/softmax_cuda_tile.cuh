@@ -1,4 +1,4 @@
-// Where a thread of a ColumnTile stands, and the exchange among those that share a column.
+// The place of a thread in a ColumnTile, and the exchange among threads that share a column.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct ThreadPlace {
   int slice;
   bool has_column;
 
-  // Where the lane's element 0 lies, counted in lanes.
+  // Offset of the lane's element 0, counted in lanes.
   __device__ int64_t Offset(const ColumnShape& shape) const {
     return outer * shape.n * shape.lanes + lane;
   }

@@ -1,4 +1,4 @@
-// How the threads of a block share an axis that has a stride: a pure function, no CUDA.
+// Shares out an axis that has a stride among a block's threads: a pure function, no CUDA.
 //
 // A tensor [outer, n, inner] is a stack of `outer` slabs of n x inner elements. Neighbouring
 // threads take neighbouring columns (or vectors of columns), then elements of the axis, then slabs:

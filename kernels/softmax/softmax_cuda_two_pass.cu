@@ -41,7 +41,7 @@ __device__ MaxSum Reduce(const Window<T>& window) {
   return part;
 }
 
-// From the end, what Reduce read last first.
+// Writes from the end: elements that Reduce read last come first.
 template <bool kAligned, typename T>
 __device__ void Write(const Window<T>& window, MaxSum row) {
   const float scale = Reciprocal(row.sum);
@@ -106,8 +106,8 @@ struct Cut {
   cuda::Grid grid;
 };
 
-// Chunks of no length where `variant` cannot take the problem. Where the row's own choice is of
-// that variant it is taken.
+// Returns chunks of length 0 if `variant` cannot take the problem. Returns the implementation's own
+// choice if that is of this variant.
 Cut CutFor(const Problem& problem, const DeviceProperties& device, int variant) {
   const View view = ViewOf(problem);
   const size_t element_bytes = ElementBytes(problem.inputs[0].data_type);
@@ -145,7 +145,7 @@ size_t WorkspaceBytes(const View& view, const Cut& cut) {
                          sizeof(MaxSum));
 }
 
-// The second kernel, which takes longer, tells the shape: it reads as much and writes as well.
+// The plan reports the shape of the second, longer kernel, which reads as much and also writes.
 template <typename T, bool kAligned>
 PlanPtr NewTwoPassPlan(const View& view, const Cut& cut, const PlanContext& context) {
   const Plan::Traits traits = {.workspace_bytes = WorkspaceBytes(view, cut),

@@ -20,7 +20,7 @@ using cuda::CudnnApi;
 constexpr int64_t kElementsMax = std::numeric_limits<int32_t>::max();
 
 // Seen with cuDNN 9 on an H200, in all three types: lengths of 3 to 511 are wrong but for powers of
-// two; 512 and what is longer are right.
+// two; 512 and longer ones are right.
 constexpr int64_t kWrongForInfinitiesMax = 512;
 
 struct DestroyTensor {

@@ -6,7 +6,7 @@
 
 namespace warpcall::softmax {
 
-// Powers are of what is not above 0, and a sum of them is from 1 to n: nothing leaves float32's
+// Exponents are at most 0, and a sum of their powers lies between 1 and n: nothing leaves float32's
 // range.
 expression::CudaTask TaskOf(const Problem& problem) {
   const View view = ViewOf(problem);

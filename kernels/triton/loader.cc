@@ -19,7 +19,7 @@ namespace {
 using cuda::LoadedKernel;
 using cuda::ToStatus;
 
-// The first version of the driver's interface that tells a kernel's parameters.
+// The first version of the driver's interface that reports a kernel's parameters.
 constexpr unsigned kParameterInfoVersion = 12040;
 using ParameterInfo = CUresult (*)(CUkernel, size_t index, size_t* offset, size_t* bytes);
 
@@ -38,13 +38,13 @@ absl::StatusOr<ParameterInfo> FindParameterInfo() {
   return reinterpret_cast<ParameterInfo>(address);
 }
 
-// A kernel that is given fewer parameters than it has reads what lies behind them.
+// A kernel that gets fewer parameters than it has reads beyond them.
 absl::Status CheckParameters(const Image& image, cudaKernel_t kernel) {
   ASSIGN_OR_RETURN(const ParameterInfo info, FindParameterInfo());
   std::vector<size_t> real;
   size_t offset = 0;
   size_t bytes = 0;
-  // One more than expected is enough to tell.
+  // One parameter more than expected is enough to fail.
   while (real.size() <= image.parameter_bytes.size() &&
          info(kernel, real.size(), &offset, &bytes) == CUDA_SUCCESS)
     real.push_back(bytes);

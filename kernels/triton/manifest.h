@@ -1,5 +1,5 @@
-// Kernels that were compiled elsewhere, and what is known of them: how each is launched, which
-// problems it takes, and where its machine code lies. compile.py writes it as JSON:
+// Kernels that were compiled elsewhere: how each is launched, which problems it takes, and the
+// place of its machine code. compile.py writes the manifest as JSON:
 //   format        1
 //   unavailable   in place of kernels: why there are none
 //   kernels       in the order in which each op's variants are numbered, each with

@@ -15,7 +15,7 @@ namespace {
 
 // CUDA's limits of a grid.
 constexpr int64_t kBlocksMax[] = {0x7FFFFFFF, 65535, 65535};
-// From Hopper on machine code uses what only one compute capability has ("sm_90a").
+// From Hopper on, machine code uses features of one compute capability only ("sm_90a").
 constexpr int32_t kArchitectureHopper = 90;
 
 absl::Status CheckTraits(const CompiledKernel& kernel, const Order& order) {
@@ -54,8 +54,8 @@ std::string ToText(const Order& order) {
   return text;
 }
 
-// How unlike the sizes are that a choice was measured with: the squares of their ratios'
-// logarithms.
+// The distance from a problem to the sizes that a choice was measured with: the squares of their
+// ratios' logarithms.
 double DistanceOf(const Choice& choice, const Order& order) {
   if (choice.sizes.size() != order.sizes.size()) return std::numeric_limits<double>::infinity();
   double distance = 0;
