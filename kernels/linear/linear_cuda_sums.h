@@ -1,4 +1,4 @@
-// Sums that lie in the memory of a GPU, and the kernel that makes linear's outputs of them.
+// The kernel that makes linear's outputs of sums in the memory of a GPU.
 #pragma once
 
 #include <cstddef>

@@ -111,7 +111,7 @@ void AppendBatchDim(const BatchDim& dim, Shape* shape) {
   }
 }
 
-// One taller matrix instead of many that meet the same b: better blocking, one packing of b.
+// Makes one taller matrix of many that meet the same b: better blocking, one packing of b.
 void FoldIntoRows(Shape* shape) {
   if (shape->batch.empty()) return;
   const BatchDim& inner = shape->batch.back();

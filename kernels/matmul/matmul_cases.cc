@@ -50,10 +50,10 @@ Case Multiplication(const Size& size, const Transpose& transpose, const Batches&
   return result;
 }
 
-// The vectorised row's register tile is 12 or 6 rows by 32, 16 or 2 columns, k is cut at 256 and
-// 512, tasks at 240 rows, strips of few rows at 64 and 512 columns and 8 and 24 rows, and, under
-// 16, 8 or 4 columns, at 2048, 1024 or 512 of k and from 128, 64 or 32 on, blocks at
-// 1024 columns and, for 16-bit types, 512 rows.
+// The vectorised implementation's register tile is 12 or 6 rows by 32, 16 or 2 columns, k is cut at
+// 256 and 512, tasks at 240 rows, strips of few rows at 64 and 512 columns and 8 and 24 rows, and,
+// under 16, 8 or 4 columns, at 2048, 1024 or 512 of k and from 128, 64 or 32 on, blocks at 1024
+// columns and, for 16-bit types, 512 rows.
 constexpr Size kSizes[] = {
     {0, 3, 4},
     {3, 0, 4},
@@ -227,10 +227,10 @@ Case OfSubnormals(const Size& size, const Transpose& transpose, bool a_is_subnor
   return result;
 }
 
-// Large enough for whole tiles of every row, AMX's among them, and for steps in k.
+// Large enough for whole tiles of every implementation, AMX's among them, and for steps in k.
 constexpr Size kQuickSize = {64, 64, 64};
 
-// The first four are all that rows try that look for a best way anew for each.
+// The first four are the only ones for implementations that search for a best way in each case.
 std::vector<Case> QuickCases() {
   std::vector<Case> cases;
   const auto add = [&](const Size& size, const Transpose& transpose, const Batches& batches) {

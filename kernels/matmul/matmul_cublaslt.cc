@@ -228,7 +228,7 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return CheckCublaslt(problem);
 }
 
-// One call for each batch that cuBLASLt cannot walk by itself.
+// Makes one call for each batch that cuBLASLt cannot walk by itself.
 class CublasltPlan final : public Plan {
  public:
   struct Way {

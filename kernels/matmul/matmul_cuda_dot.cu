@@ -17,7 +17,7 @@
 namespace warpcall::matmul {
 namespace {
 
-// So that a is the matrix and b the vector. A vector's elements are adjacent, whichever it is.
+// Makes a the matrix and b the vector. The vector's elements are adjacent, whichever operand it is.
 Arrangement WithVectorSecond(Arrangement arrangement) {
   Arguments& arguments = arrangement.arguments;
   if (arguments.n == 1) return arrangement;

@@ -53,7 +53,7 @@ absl::Status LaunchTiles(TiledKernel kernel, const Tiling& tiling, const Operand
                       arguments.splits, count, static_cast<T*>(arguments.c));
 }
 
-// A plan of them; with `swapped` operands, b's is a.
+// A plan that launches these kernels; `swapped` operands exchange a and b.
 template <typename T>
 PlanPtr NewTiledPlan(TiledKernel kernel, const Tiling& tiling, const PlanContext& context,
                      bool swapped = false) {

@@ -148,9 +148,9 @@ constexpr double EstimatedCycles(const Tile& tile, const Size& size, const Choic
   return cycles;
 }
 
-// The tile and the splits of the least estimated time, the first such in the table's order; its
-// `tile` is -1 where the device can hold none. Splitting is considered only while all blocks run at
-// once. `fits` says which tiles the device can hold.
+// The tile and the splits of the least estimated time, the first in the table's order if several
+// are equal; `tile` is -1 if the device can hold none. Splitting is considered only while all
+// blocks run at once. `fits` says which tiles the device can hold.
 template <typename Fits>
 constexpr Choice ChooseTile(std::span<const Tile> tiles, const Size& size, const Chip& chip,
                             const Fits& fits) {
@@ -173,8 +173,8 @@ constexpr Choice ChooseTile(std::span<const Tile> tiles, const Size& size, const
   return best;
 }
 
-// The cut into two runs or more of the least estimated time, the first such, for a tile that is
-// given: also where not all blocks run at once. One run where k makes a single step of the tile.
+// The first cut of the least estimated time into two runs or more, for a given tile: also where not
+// all blocks run at once. One run where k makes a single step of the tile.
 constexpr Choice CutTile(const Tile& tile, const Size& size, const Chip& chip) {
   Choice best = Cut(tile, size, 1);
   double best_cycles = 0;

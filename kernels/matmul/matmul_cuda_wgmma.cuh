@@ -126,7 +126,7 @@ struct WgmmaKernel {
     }
   }
 
-  // This warp is done with a stage, of which b may be another block's copy.
+  // Releases a stage for this warp; other blocks of the cluster may have copied parts of its b.
   __device__ static void Release(const Memory& memory, uint32_t slot) {
     WARPCALL_DEVICE_CHECK(slot < kTile.stages, slot);
     const uint32_t lane = threadIdx.x % 32;
@@ -151,8 +151,8 @@ struct WgmmaKernel {
     CommitProducts();
   }
 
-  // All of a tile's products. A stage is given back when those of the next are under way, so that
-  // the tensor cores do not wait in between.
+  // Multiplies all of a tile. A stage is given back when the next stage's products are under way,
+  // so that the tensor cores do not wait in between.
   __device__ static void Accumulate(const Memory& memory, uint32_t steps, Slot& slot, Sums& sums) {
     WARPCALL_DEVICE_CHECK(steps > 0 && slot.index < kTile.stages, steps, slot.index);
     const uint32_t consumer = threadIdx.x / 128 - 1;

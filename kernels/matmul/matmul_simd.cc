@@ -1,7 +1,7 @@
 // This project's vectorised matmul: float32 sums, 16-bit types widened while packing, but for
-// bfloat16 where the processor multiplies pairs of it. How the work is cut is decided here; what a
-// thread does with its part stands in matmul_simd_blocked-inl.h, matmul_simd_pairs.h,
-// matmul_simd_tiles.h and, for few rows, matmul_simd_skinny-inl.h and matmul_simd_narrow-inl.h.
+// bfloat16 where the processor multiplies pairs of it. This file cuts the work; a thread's part is
+// in matmul_simd_blocked-inl.h, matmul_simd_pairs.h, matmul_simd_tiles.h and, for few rows,
+// matmul_simd_skinny-inl.h and matmul_simd_narrow-inl.h.
 #include "kernels/matmul/matmul_simd.h"
 
 #include <algorithm>

@@ -24,7 +24,7 @@ Slice SliceAt(const Problem& problem, int64_t index) {
   return {.first = index * n, .stride = 1, .count = n};
 }
 
-// The mean of term(j) over a row; whatever when `take` was stopped.
+// The mean of term(j) over a row; undefined if `take` was stopped.
 template <typename Term>
 double MeanOf(int64_t n, const TakeValues& take, const Term& term) {
   double sum = 0;

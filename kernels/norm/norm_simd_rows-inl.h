@@ -279,7 +279,7 @@ void ReducePiece(const RowPiece& piece) {
   });
 }
 
-// One row whose pieces were merged in *piece.partial.
+// Computes the normalizer of a row whose pieces were merged in *piece.partial.
 void FinishRow(const RowPiece& piece) {
   const Tensors& t = piece.tensors;
   DispatchDataType(t.data_type, [&]<typename T>(T) HWY_ATTR {

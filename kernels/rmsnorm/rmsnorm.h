@@ -1,5 +1,5 @@
 // rmsnorm: y = x / sqrt(mean(x^2) + epsilon) x weight over the last dimension, as
-// torch.nn.functional.rms_norm. kernels/norm/ has its rows.
+// torch.nn.functional.rms_norm. kernels/norm/ has its implementations.
 //
 // A row that holds NaN is NaN throughout. Infinity gives NaN, and 0 for finite elements beside it.
 #pragma once

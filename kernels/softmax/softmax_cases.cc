@@ -123,7 +123,7 @@ void AddAllFills(const Dims& dims, int64_t axis, OpCases* cases) {
 OpCases Cases() {
   OpCases cases{.cases = {}, .errors = Errors, .tolerance = kTolerance, .allowances = Allowances()};
   // Rows around vectors of 1 to 32 lanes and their unrolled loops, and around the 8192 elements at
-  // which the vectorised rows change their method; few and many of them.
+  // which the vectorised implementations change their method; few rows and many.
   for (int64_t n :
        {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257, 1009}) {
     AddAllFills({5, n}, -1, &cases);
@@ -159,8 +159,8 @@ OpCases Cases() {
   }
   AddAllFills({2, 1, 5}, 1, &cases);
   AddAllFills({4099, 3}, 0, &cases);
-  // Columns that clusters of GPUs hold, at the ends of what they do, and more of them than a
-  // cluster takes.
+  // Axes that clusters of blocks hold, at the ends of their ranges, and axes of more elements than
+  // a cluster takes.
   for (int64_t n : {512, 513, 8192, 8193, 16384, 16385, 32768, 32769})
     AddAllFills({n, 8}, 0, &cases);
   AddAllFills({2, 1025, 136}, 1, &cases);

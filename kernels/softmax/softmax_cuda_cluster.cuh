@@ -134,7 +134,7 @@ struct OneRowShared {
   MaxSum warps[Tiling::kThreads / 32];
 };
 
-// A row for each cluster, straight into registers: for few of them, which nothing comes after.
+// A row for each cluster, straight into registers: for few rows, after which nothing comes.
 template <typename T, typename Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
     ClusterPerOneRow(RowTensor<T> tensor, int share) {

@@ -451,7 +451,7 @@ __device__ void WritePanels(const RingWork<Tiling>& work, RingShared<Tiling>* sh
     writer.Take(&shared->columns[slot][thread % Tiling::kLanes * Tiling::kWidth]);
     shared->taken[slot].Arrive();
     for (int chunk = 0; chunk < work.tensor.plan.chunks; ++chunk) {
-      // It has been full since the reducers were there, but only who waits may see a copy's bytes.
+      // Full since the reducers read it, but only threads that wait here may see the copy's bytes.
       shared->full[place.stage].Wait(place.parity);
       writer.Write(ring + place.stage * kRingChunkBytes, thread, work.RowsOf(chunk),
                    [&] { ArriveWarp(&shared->empty[place.stage]); });
