@@ -13,7 +13,7 @@
 namespace warpcall {
 namespace {
 
-// What `flag` names, as it is before it is read.
+// Returns the files of `flag` with their state before they are read.
 Reloader::File SeenNow(const char* flag, std::vector<std::string> files) {
   std::string seen = FileWatch::StatesOf(files);
   return {.flag = flag, .file = files.front(), .watched = files, .seen = std::move(seen)};

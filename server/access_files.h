@@ -1,4 +1,4 @@
-// The files that say who may call, opened as the flags name them.
+// Opens the files of the access flags: certificates, tokens and policies.
 #pragma once
 
 #include <memory>
@@ -20,23 +20,23 @@ struct AccessFiles {
   std::string certificate_file;                // --tls_cert
   std::unique_ptr<Certificates> certificates;  // null: no TLS
   std::unique_ptr<Callers> callers;            // null: no tokens
-  std::unique_ptr<Policies> policies;          // null: everybody may do everything
-  std::unique_ptr<Gate> gate;                  // by the others
+  std::unique_ptr<Policies> policies;          // null: every call may do everything
+  std::unique_ptr<Gate> gate;                  // uses the others
 };
 
-// Has `reloader` read them again, as long as what is returned lives. Errors name flag and file.
+// Registers the files with `reloader` while the result lives. Errors name flag and file.
 absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* reloader);
 
-// Of the server's certificate, if it has one.
+// Returns the expiry of the server's certificate; empty without TLS.
 std::vector<CertificateExpiry> CertificateExpiries(const AccessFiles& files);
 
 // Returns the error of OpenAccessFiles; keeps nothing open.
 absl::Status CheckAccessFiles(const Config& config);
 
-// How often the gate kept calls out, by reason.
+// Number of calls that the gate refused, by reason.
 std::vector<LabelledCount> AuthRefusals(const Gate& gate);
 
-// How many calls came, by principal: see Gate::calls_by_label.
+// Number of calls by principal: see Gate::calls_by_label.
 std::vector<LabelledCount> PrincipalCalls(const Gate& gate);
 
 }  // namespace warpcall

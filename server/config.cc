@@ -258,7 +258,7 @@ std::map<std::string, std::string> ChangedFlags(const CLI::App& app) {
   return changed;
 }
 
-// What no flag shows by itself.
+// Checks the rules that involve several flags.
 absl::Status CheckTogether(const Config& config) {
   if (config.tls_cert.empty() != config.tls_key.empty())
     return absl::InvalidArgumentError("--tls_cert and --tls_key: one of them is not given");

@@ -62,14 +62,14 @@ struct Config {
   LogFormat log_format = LogFormat::kLogfmt;
   TestFlags tests;
 
-  std::vector<std::string> words;                 // of the command line, without the program
+  std::vector<std::string> words;                 // the command line, without the program
   std::string flagfile;                           // empty: none
-  std::map<std::string, std::string> file_flags;  // what it said, by name
+  std::map<std::string, std::string> file_flags;  // flags of the file, by name
   bool log_level_is_fixed =
-      false;  // by the command line or the environment, whatever the file says
-  // Flags whose values are not their defaults, wherever they were given, but for internal ones.
+      false;  // set by the command line or the environment; the flag file can't change it
+  // Flags whose values differ from their defaults, from any source, except internal flags.
   std::map<std::string, std::string> changed_flags;
-  std::vector<std::string> warnings;  // to be logged: the log is not set up yet
+  std::vector<std::string> warnings;  // to be logged once the log is set up
 };
 
 // Fills `config`. Returns false when the process should end at once with `*exit_code`: after --help

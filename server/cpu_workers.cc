@@ -9,7 +9,7 @@
 namespace warpcall {
 namespace {
 
-// What names of devices that workers serve begin with; the number follows.
+// Prefix of the names of devices that workers serve; a number follows.
 constexpr char kPrefix[] = "cpu:";
 
 }  // namespace

@@ -13,10 +13,10 @@ namespace warpcall {
 // Starts `options.cpu_workers` workers, whose devices are named cpu:0, cpu:1, ...
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> StartCpuWorkers(const DeviceOptions& options);
 
-// Whether `device` names one of them.
+// Returns true if `device` is named like one of those workers' devices.
 bool IsCpuWorker(absl::string_view device);
 
-// What the process of the worker for `options.selection` runs, as RunWorker (server/devices.h).
+// Runs the worker process for `options.selection`, as RunWorker (server/devices.h) does.
 absl::Status RunCpuWorker(const DeviceOptions& options, const process::Channel& parent);
 
 }  // namespace warpcall

@@ -17,33 +17,33 @@
 
 namespace warpcall {
 
-// Adds every kernel that this build has, preferred devices' rows first.
+// Adds every kernel of this build, the preferred devices' implementations first.
 void AddKernels(Registry* registry);
 
-// Adds the kernels that go wrong, for tests.
+// Adds faulty kernels, for tests.
 void AddFaultInjection(Registry* registry);
 
 struct DeviceOptions {
-  std::string selection = "auto";  // names, comma-separated, or "auto": all there are
+  std::string selection = "auto";  // device names, comma-separated, or "auto": all
   int lanes_per_device = 1;
   bool fault_injection = false;
-  std::string compile_cache = {};  // a folder; empty: what is compiled at run time is not kept
-  // The CPU's threads are as urgent as any, so that what they take is what kernels take and not
-  // what the scheduler makes of it.
+  std::string compile_cache = {};  // a folder; empty: code compiled at run time is not kept
+  // Runs the CPU's threads at normal priority, so that measured times are those of the kernels and
+  // not of the scheduler.
   bool measures = false;
-  // For tests: so many workers that serve the CPU, as each of several GPUs has one, in place of the
-  // devices there are: cpu:0, cpu:1, ...
+  // For tests: number of workers that serve the CPU in place of the machine's devices, each as a
+  // GPU's worker would: cpu:0, cpu:1, ...
   int cpu_workers = 0;
 };
 
-// Opens the devices selected, in order of preference; the CPU is always among them, last. NOT_FOUND
-// lists what exists. A single GPU is opened in this process; of several, each gets a worker
-// process, because a GPU that is lost takes all of its process's GPUs with it. Of "auto" a GPU that
-// can't be opened is left out: logged, and its name added to `left_out` unless that is null.
+// Opens the selected devices in order of preference; the CPU always comes last. NOT_FOUND lists the
+// devices that exist. A single GPU is opened in this process. Of several, each gets a worker
+// process, because a lost GPU takes all of its process's GPUs with it. With "auto", a GPU that
+// can't be opened is skipped: logged, and its name added to `left_out` unless that is null.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(
     const DeviceOptions& options, std::vector<std::string>* left_out = nullptr);
 
-// What OpenDevices logs of "auto" where it opens no GPU.
+// Log message of OpenDevices for "auto" without a GPU.
 inline constexpr char kNoGpu[] = "no GPU: the CPU serves alone";
 
 struct DeviceName {
@@ -51,41 +51,41 @@ struct DeviceName {
   DeviceKind kind = DeviceKind::kCpu;
 };
 
-// One device of each model among those that OpenDevices would open: what works on it works on all.
-// Opens none. NOT_FOUND as above.
+// Returns one device of each model that OpenDevices would open; results for it hold for all of its
+// model. Opens none. NOT_FOUND as above.
 absl::StatusOr<std::vector<DeviceName>> ModelsOf(const DeviceOptions& options);
 
 // For EngineOptions::create_executor. `device` is one of OpenDevices'.
 absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device);
 
-// What a worker process runs instead of the server, for the device `options.selection`, until the
-// server that started it goes.
+// Runs a worker process for the device `options.selection` until the server that started the worker
+// ends.
 absl::Status RunWorker(const DeviceOptions& options, const process::Channel& parent);
 
-// How often each of the engine's devices' errors was seen, all together; empty in a build without
-// such devices.
+// Number of times each device error occurred, over all of the engine's devices. Empty in a build
+// without such devices.
 std::vector<DeviceErrorCount> DeviceErrorCounts(const Engine& engine);
 
 // Thread-safe.
 class GpuMonitor {
  public:
   virtual ~GpuMonitor() = default;
-  // The last of each GPU, in the engine's order; never waits for a GPU or its driver.
+  // The last reading of each GPU, in the engine's order; never waits for a GPU or its driver.
   virtual std::vector<GpuReading> Readings() const = 0;
 };
 
-// Watches the engine's GPUs from a thread of its own, once a second. Null when there are none, or
-// no library that knows of them, which is logged.
+// Watches the engine's GPUs once a second on its own thread. Returns null if there are none, or,
+// with a log message, if no library can watch them.
 std::unique_ptr<GpuMonitor> StartGpuMonitor(const Engine& engine);
 
-// Of a device that this process opened itself. Null where nothing tells of them.
+// Reads the conditions of a device that this process opened. Null if no source reports them.
 std::unique_ptr<ConditionReader> OpenConditions(const Device& device);
 
-// A MultiplyAddsSource of what the build has kernels for.
+// A MultiplyAddsSource that covers the kernels of this build.
 absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic arithmetic, const DeviceProperties& device);
 
-// Tells NVIDIA's tools of this process's phases, if one is attached; nothing in a build without
-// CUDA.
+// Reports this process's phases to NVIDIA's tools if one is attached. Does nothing in a build
+// without CUDA.
 void InstallPhaseWatcher();
 
 // "none", or the CUDA version of the build.

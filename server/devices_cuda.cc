@@ -76,7 +76,7 @@ std::vector<DeviceErrorCount> LocalErrorCounts() {
   return counts;
 }
 
-// What a worker serves.
+// Serves one GPU from a worker process.
 absl::Status Serve(const worker::Ends& ends, const DeviceOptions& options) {
   Registry registry;
   AddKernels(&registry);

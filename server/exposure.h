@@ -1,4 +1,4 @@
-// Who can reach the server, and whether that is meant.
+// Checks which machines can reach the server, and that this is intended.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace warpcall {
 
-// FAILED_PRECONDITION, and what to do, where other machines can reach an address of --listen and
-// neither TLS nor tokens nor --insecure are given.
+// FAILED_PRECONDITION, with advice, if other machines can reach an address of --listen and none of
+// TLS, tokens and --insecure is given.
 absl::Status CheckExposure(const Config& config);
 
-// What to warn of where other machines can reach the server's gRPC, of that version ("1.51.1"), and
-// it has published defects; empty: nothing.
+// Returns a warning if other machines can reach the server and `grpc_version` ("1.51.1") has
+// published defects; otherwise returns "".
 std::string GrpcWarning(const Config& config, absl::string_view grpc_version);
 
 }  // namespace warpcall

@@ -18,7 +18,7 @@ constexpr char kFlagFile[] = "flagfile";
 constexpr absl::string_view kGuards[] = {"tls_cert", "tls_key", "tls_client_ca", "token_file",
                                          "policy_file"};
 
-// Whether no value is one, as it is the default.
+// Returns true if the option's default is empty, so that a missing value can stand for the default.
 bool TakesNothing(const CLI::Option& option) {
   return option.get_expected_min() > 0 && option.get_default_str().empty() &&
          !absl::c_linear_search(kGuards, option.get_lnames().front());

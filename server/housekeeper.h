@@ -1,8 +1,8 @@
-// Timers of this process, all on one thread, the housekeeper's, which starts with the first of
-// them. Work on it never blocks: it waits for no file, no device, no network and no other thread,
-// or every other timer would wait with it. What may block has a thread of its own: files that are
-// read again (a file system may hang), NVML (a driver may), and the export of spans (a collector
-// may).
+// Timers of this process, all on one thread, the housekeeper, which starts with the first timer.
+// Timer work never blocks: it waits for no file, device, network or other thread, because every
+// other timer would wait with it. Work that may block has its own thread: reading files again (a
+// file system may hang), NVML (a driver may hang), and the export of spans (a collector may
+// hang).
 #pragma once
 
 #include <functional>

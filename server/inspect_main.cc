@@ -21,7 +21,7 @@
 namespace warpcall {
 namespace {
 
-// Of what measures nothing: below everything that serves requests, as CpuDevice's threads are.
+// Niceness of inspections that measure nothing: below all serving threads, as CpuDevice's threads.
 constexpr int kNice = 19;
 
 bool Measures(const process::RoleFlags& flags) {

@@ -137,8 +137,8 @@ constexpr int kBacklog = std::numeric_limits<int>::max();
 int Listen(const addrinfo& address, const Descriptor& socket) {
   if (socket.get() < 0) return errno;
   const int on = 1, off = 0;
-  // What recent connections of a server that ended left does not count. Not SO_REUSEPORT: two
-  // servers on one port would share its connections at random.
+  // Ignores recent connections of a server that has ended. SO_REUSEPORT is not set: two servers on
+  // one port would share connections at random.
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   // All addresses of IPv6 include those of IPv4.
   if (address.ai_family == AF_INET6)
@@ -147,7 +147,7 @@ int Listen(const addrinfo& address, const Descriptor& socket) {
   return listen(socket.get(), kBacklog) == 0 ? 0 : errno;
 }
 
-// Of a socket that is bound; -1: it has none.
+// Returns the port of a bound socket; -1 if the socket has none.
 int PortOf(const Descriptor& socket) {
   sockaddr_storage bound = {};
   socklen_t bytes = sizeof(bound);
@@ -162,7 +162,7 @@ void SetPort(int port, sockaddr* address) {
       htons(static_cast<uint16_t>(port));
 }
 
-// What came of listening at all addresses of a host.
+// The result of listening at all addresses of a host.
 struct Listened {
   std::vector<Descriptor> sockets;
   int port = 0;
@@ -265,7 +265,7 @@ absl::Status CheckNobodyListens(const std::string& path) {
     case ECONNREFUSED:
     case ENOENT:
       return absl::OkStatus();
-    case EAGAIN:  // of a full backlog
+    case EAGAIN:  // the backlog is full
     case EACCES:
       return InUse(path, 0);
     default:
@@ -284,7 +284,7 @@ int64_t HolderOf(int lock) {
   return pid;
 }
 
-// Whether `file` is what lies at `path`, and not one that was removed.
+// Returns true if `file` is the file at `path`; false if that was removed or replaced.
 bool LiesAt(const std::string& path, int file) {
   struct stat ours, theirs;
   return fstat(file, &ours) == 0 && stat(path.c_str(), &theirs) == 0 &&
@@ -363,7 +363,7 @@ absl::StatusOr<ListeningSockets> ListeningSockets::OpenAt(const std::string& pat
   listening.address_ = absl::StrCat(kUnixPrefix, path);
   ASSIGN_OR_RETURN(SocketLock lock, SocketLock::Take(path));
   listening.lock_.emplace(std::move(lock));
-  unlink(path.c_str());  // what a server that ended left; the lock has seen that it is a socket
+  unlink(path.c_str());  // left by a server that ended; SocketLock saw that it is a socket
   const sockaddr_un address = SocketAddress(path);
   Descriptor one(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (one.get() < 0 ||

@@ -1,5 +1,5 @@
-// Sockets that listen at an address, what keeps a server from having them, told apart, and who may
-// listen at a Unix socket.
+// Listens at TCP addresses and Unix sockets. Errors tell apart why a server can't have an address;
+// a lock decides which server may listen at a Unix socket.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace warpcall {
 
-// What the addresses of Unix sockets begin with.
+// Prefix of Unix socket addresses.
 inline constexpr char kUnixPrefix[] = "unix:";
 
 struct HostPort {
@@ -24,12 +24,12 @@ struct HostPort {
 // INVALID_ARGUMENT: it is not HOST:PORT with a port of 0 to 65535.
 absl::StatusOr<HostPort> ParseHostPort(const std::string& address);
 
-// What to bind for it: 0.0.0.0 where it is [::], all addresses, of a machine without IPv6, as gRPC
-// does; otherwise `wanted`.
+// Returns the address to bind. On a machine without IPv6, [::] (all addresses) becomes 0.0.0.0, as
+// in gRPC; any other address is `wanted`.
 HostPort ForThisMachine(HostPort wanted);
 
-// Whether nobody but processes of this machine reaches the address: a Unix socket, or a host all of
-// whose addresses are loopback ones. A host that is not known does not count as such.
+// Returns true if only processes of this machine can reach the address: a Unix socket, or a host
+// with loopback addresses only. An unknown host is not local.
 bool IsLocal(const std::string& address);
 
 // Listens at HOST:PORT and stops at once. UNAVAILABLE says what is wrong: see ListeningSockets.
@@ -83,7 +83,7 @@ class ListeningSockets {
   static absl::StatusOr<ListeningSockets> OpenAt(const std::string& path);
 
   std::string address_;
-  std::optional<SocketLock> lock_;  // of a Unix socket; until its path is removed
+  std::optional<SocketLock> lock_;  // for a Unix socket; held until its path is removed
   std::vector<Descriptor> sockets_;
 };
 

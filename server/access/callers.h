@@ -1,4 +1,4 @@
-// Who may call.
+// Authenticates callers by their tokens.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,19 @@
 
 namespace warpcall {
 
-// The callers that a file of tokens knows, as it was last read. Thread-safe.
+// The callers in a token file, as of the last successful read. Thread-safe.
 class Callers {
  public:
   // Errors name the file.
   static absl::StatusOr<std::unique_ptr<Callers>> Open(const std::string& token_file);
 
-  // UNAUTHENTICATED where `authorization` is no "Bearer TOKEN" of a token that counts.
+  // UNAUTHENTICATED unless `authorization` is "Bearer TOKEN" with a token of the file.
   absl::StatusOr<std::string> PrincipalOf(absl::string_view authorization) const;
 
-  // Whether there are tokens that can be guessed by trying.
+  // Returns true if some token is short enough to be guessed by trying.
   bool AnyWeak() const;
 
-  // Reads the file now, and says in words what came of it; on an error what counted before counts.
+  // Reads the file now and returns a summary in words. After an error the previous tokens stay.
   absl::StatusOr<std::string> ReadAgain();
 
  private:
@@ -33,7 +33,7 @@ class Callers {
   absl::StatusOr<std::shared_ptr<const TokenTable>> Read() const;
 
   const std::string file_;
-  absl::Mutex reading_;  // who reads first sets first
+  absl::Mutex reading_;  // orders reads, so that they set the table in turn
   mutable absl::Mutex mutex_ ABSL_ACQUIRED_AFTER(reading_);
   std::shared_ptr<const TokenTable> table_ ABSL_GUARDED_BY(mutex_);
 };

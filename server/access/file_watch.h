@@ -1,4 +1,4 @@
-// Tells when files change.
+// Watches files for changes.
 #pragma once
 
 #include <functional>
@@ -14,49 +14,49 @@
 
 namespace warpcall {
 
-// Looks at files and has them read on a thread of its own, which a file system that hangs may hold
-// up: nobody else waits for it. Thread-safe.
+// Checks files and has them read on its own thread. Only that thread waits for a file system that
+// hangs. Thread-safe.
 class FileWatch {
  public:
-  // What tells files' states apart.
+  // Identity, size and times of `files`; differs when a file was replaced or written.
   static std::string StatesOf(const std::vector<std::string>& files);
 
-  // Looks at `files` once a period and calls `read_again`, on a thread of its own, when one of them
-  // is another, or longer, or was written since they were as `seen` has it, StatesOf() before they
-  // were read: also by a rename, or where a link leads elsewhere.
-  // Where that fails, which may be for reasons outside of them (a certificate that counts from some
-  // seconds on, no free descriptor), it is called anew after 1, 2, 4 and so on up to 64 periods,
-  // and then each 64, until it succeeds.
+  // Compares StatesOf(`files`) with `seen` once a period and calls `read_again` on its own
+  // thread when they differ. `seen` is StatesOf() from before the files were first read.
+  // Renames and links that point elsewhere count as changes. When `read_again` fails, the
+  // thread calls it again after 1, 2, 4 and so on up to 64 periods, and then every 64, until it
+  // succeeds. A failure may have causes outside the files, such as a certificate that is not
+  // valid yet.
   FileWatch(std::vector<std::string> files, std::string seen, std::function<bool()> read_again,
             absl::Duration period = absl::Seconds(1));
-  // Waits for what is being read.
+  // Waits until `read_again` returns.
   ~FileWatch();
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
-  // Has `read_again` called soon, whether or not the files have changed. Lets go of `until_read`
-  // when it has returned.
+  // Has `read_again` called soon, even if no file has changed. Releases `until_read` when
+  // `read_again` has returned.
   void ReadNow(std::shared_ptr<void> until_read = nullptr);
-  // For how long it has been looking or reading without a pause.
+  // How long the thread has been checking or reading without a pause.
   absl::Duration busy_for() const;
-  // Begins to end. Whether it has ended within `timeout`: as long as it has not, what `read_again`
-  // uses must live.
+  // Makes the thread end and waits up to `timeout`. Returns true if the thread has ended; otherwise
+  // the objects that `read_again` uses must stay alive.
   bool End(absl::Duration timeout);
 
  private:
   void Run();
-  // What ReadNow asked for since the turn before.
+  // Requests of ReadNow since the previous turn.
   struct Asked {
     bool to_read = false;
     std::vector<std::shared_ptr<void>> until_read;
   };
-  // Waits for the next look; false: there is none.
+  // Waits for the next turn; returns false if the thread is to end.
   bool AwaitTurn(Asked* asked);
 
   const std::vector<std::string> files_;
   const std::function<bool()> read_again_;
   const absl::Duration period_;
-  std::string seen_;  // the thread's
+  std::string seen_;  // used by the thread only
   mutable absl::Mutex mutex_;
   SteadyCondVar changed_;
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;

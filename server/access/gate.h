@@ -1,4 +1,4 @@
-// Whom the server lets in, as whom, and to do what.
+// Authenticates calls, applies the policies of their principals and counts refusals.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace warpcall {
 
-// Why a call was kept out: the label `reason` of warpcall_auth_refusals_total.
+// The reason why a call was refused: label `reason` of warpcall_auth_refusals_total.
 enum class AuthRefusal : uint8_t {
   kNoToken,
   kWrongToken,
@@ -38,28 +38,28 @@ inline constexpr int kAuthRefusalCount = 10;
 // "no_token", ...
 const char* AuthRefusalName(AuthRefusal reason);
 
-// What a call shows of who makes it.
+// The credentials that a call brings.
 struct Credentials {
   absl::string_view peer;  // see PeerOf
   absl::string_view
-      certificate;  // the subject, as RFC 2253 writes it, of one that TLS has verified
-  absl::string_view authorization;  // of the metadata of that name the first
-  int authorizations = 0;           // how many there are
+      certificate;  // subject of the certificate that TLS has verified, written as RFC 2253 says
+  absl::string_view authorization;  // first value of that metadata entry
+  int authorizations = 0;           // number of those entries
 };
 
 class Gate;
 
-// The leave to make one call, by the policy that was in force when it came. Move-only; gives back
-// what it holds of its principal's limits when it goes.
+// Permission for one call, by the policy in force when the call came. Move-only. The destructor
+// returns its share of the principal's limits.
 class Admission {
  public:
-  // To whom no policy applies.
+  // Permits everything: no policy applies.
   Admission() = default;
   Admission(Admission&& other) noexcept { *this = std::move(other); }
   Admission& operator=(Admission&& other) noexcept;
   ~Admission() { GiveBack(); }
 
-  // What it holds. The policy stays what it was, whatever else is asked of it at the same time.
+  // Gives back the request and the bytes. The policy stays: other threads may read it meanwhile.
   void GiveBack();
 
   double share() const { return policy_ == nullptr ? 1 : policy_->share; }
@@ -70,17 +70,17 @@ class Admission {
   bool MayUseImplementation(absl::string_view name, absl::string_view family) const;
   bool MayUseDevice(absl::string_view name) const;
 
-  // PERMISSION_DENIED, and counted, where the policy does not allow it; says what it allows.
+  // PERMISSION_DENIED, and counted, if the policy forbids it; the message lists what is allowed.
   absl::Status CheckKernel(absl::string_view name) const;
   absl::Status CheckImplementation(absl::string_view name, absl::string_view family) const;
   absl::Status CheckDevice(absl::string_view name) const;
-  // PERMISSION_DENIED, and counted: of all that would do, no implementation is allowed.
+  // Returns and counts PERMISSION_DENIED: the policy allows none of the implementations that fit.
   absl::Status NoneAllowed(absl::string_view why) const;
 
-  // RESOURCE_EXHAUSTED, and counted, when the principal would have more bytes in flight than it
-  // may.
+  // Holds `bytes` of the principal's limit. RESOURCE_EXHAUSTED, and counted, if that would exceed
+  // it.
   absl::Status Hold(int64_t bytes);
-  // Whether the principal may ever have so many.
+  // Returns false if `bytes` exceed the principal's limit even with nothing else in flight.
   bool MayEverHold(int64_t bytes) const {
     return policy_ == nullptr || bytes <= policy_->bytes_in_flight_max;
   }
@@ -100,26 +100,26 @@ class Admission {
 class Gate {
  public:
   struct Options {
-    const Callers* callers = nullptr;    // outlive the gate; null: nobody needs a token
-    bool asks_for_certificates = false;  // of clients: TLS verifies them
-    const Policies* policies = nullptr;  // outlive the gate; null: everybody may do everything
+    const Callers* callers = nullptr;    // outlive the gate; null: no call needs a token
+    bool asks_for_certificates = false;  // TLS verifies client certificates
+    const Policies* policies = nullptr;  // outlive the gate; null: every call may do everything
   };
   explicit Gate(const Options& options) : options_(options) {}
 
   bool asks_for_certificates() const { return options_.asks_for_certificates; }
 
-  // The certificate's subject, or else the token's name, or else the connection. UNAUTHENTICATED,
-  // and counted, for a call that lacks a token that counts where one is asked for, whatever its
-  // certificate.
+  // The principal is the certificate's subject, or else the token's name, or else the connection.
+  // UNAUTHENTICATED, and counted, if the server requires a token and the call has no valid one,
+  // even with a certificate.
   absl::StatusOr<Principal> Identify(const Credentials& shown);
 
-  // Lets in a call of `method`, which is in flight as long as the admission lives.
-  // PERMISSION_DENIED, and counted, when the principal may not call it; RESOURCE_EXHAUSTED when it
-  // has as many requests in flight as it may.
+  // Admits a call of `method`, which is in flight while the admission lives. PERMISSION_DENIED, and
+  // counted, if the policy forbids the method; RESOURCE_EXHAUSTED if the principal already has as
+  // many requests in flight as its policy allows.
   absl::StatusOr<Admission> Admit(const Principal& principal, absl::string_view method);
 
-  // How many calls were admitted, or refused for their principal's limits, by Policy::label; those
-  // without one under "". Shows each label that the policies have; empty where they have none.
+  // Number of calls admitted, or refused for their principal's limits, by Policy::label; calls
+  // without a label under "". Lists every label of the policies; empty without policies.
   std::map<std::string, int64_t> calls_by_label() const;
 
   int64_t refusals(AuthRefusal reason) const {
@@ -128,13 +128,13 @@ class Gate {
 
  private:
   friend class Admission;
-  // What principals have in flight.
+  // A principal's requests and bytes in flight.
   struct Use {
     int64_t requests = 0;
     int64_t bytes = 0;
   };
 
-  // Returns `status`; counts it.
+  // Counts the refusal and returns `status`.
   absl::Status Refuse(AuthRefusal reason, absl::Status status);
   absl::Status TakeRequest(const Principal& principal, const Policy& policy);
   void CountCall(const std::string& label) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -144,9 +144,9 @@ class Gate {
   const Options options_;
   std::array<std::atomic<int64_t>, kAuthRefusalCount> refusals_{};
   mutable absl::Mutex mutex_;
-  // By Principal::id; of those only that have something in flight.
+  // By Principal::id. Holds only principals that have something in flight.
   absl::flat_hash_map<uint64_t, Use> in_flight_ ABSL_GUARDED_BY(mutex_);
-  // Labels stay when policies change, as counters do: kLabelsMax in all, whatever follows counts
+  // Like counters, labels stay when policies change. After kLabelsMax labels, further ones count
   // under "".
   absl::flat_hash_map<std::string, int64_t> calls_ ABSL_GUARDED_BY(mutex_);
 };

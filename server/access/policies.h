@@ -1,4 +1,4 @@
-// The file of policies, as it was last read.
+// The policy file, as of the last successful read.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace warpcall {
 // Thread-safe.
 class Policies {
  public:
-  // `methods`: those that there are. Errors name the file.
+  // `methods` are the methods that exist. Errors name the file.
   static absl::StatusOr<std::unique_ptr<Policies>> Open(const std::string& file,
                                                         Policy::Names methods);
 
@@ -27,7 +27,7 @@ class Policies {
   // See PolicyTable.
   std::vector<std::string> labels() const;
 
-  // Reads the file now, and says in words what came of it; on an error what counted before counts.
+  // Reads the file now and returns a summary in words. After an error the previous policies stay.
   absl::StatusOr<std::string> ReadAgain();
 
  private:
@@ -36,7 +36,7 @@ class Policies {
 
   const std::string file_;
   const Policy::Names methods_;
-  absl::Mutex reading_;  // who reads first sets first
+  absl::Mutex reading_;  // orders reads, so that they set the table in turn
   mutable absl::Mutex mutex_ ABSL_ACQUIRED_AFTER(reading_);
   std::shared_ptr<const PolicyTable> table_ ABSL_GUARDED_BY(mutex_);
 };

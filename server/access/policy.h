@@ -1,4 +1,4 @@
-// What principals may do, as a file of policies says.
+// Permissions and limits of principals, as a policy file lists them.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +16,35 @@
 
 namespace warpcall {
 
-// What one principal may do, and how much of it at a time.
+// The permissions and limits of one principal.
 struct Policy {
   using Names = absl::btree_set<std::string>;
-  // Nothing there: all.
+  // Without a value everything is allowed.
   std::optional<Names> methods;          // "Execute"
   std::optional<Names> kernels;          // "gelu"
   std::optional<Names> implementations;  // "two_pass", or families: "cuda"
   std::optional<Names> devices;          // "cuda:0"
-  // Of a device's time beside others that want it, whose share is 1 unless a policy says otherwise.
+  // Share of a device's time relative to other principals, whose default is 1.
   double share = 1;
   int64_t requests_in_flight_max = std::numeric_limits<int64_t>::max();
-  int64_t bytes_in_flight_max = std::numeric_limits<int64_t>::max();  // of their tensors
-  // The label under which its requests are counted: its principal's name. Empty: with all others.
+  int64_t bytes_in_flight_max = std::numeric_limits<int64_t>::max();  // tensor bytes
+  // Label of the principal's calls in metrics: its name. Empty: counted with all others.
   std::string label = {};
 };
 
-// deploy/README.md tells how the file is written.
+// A parsed policy file; deploy/README.md documents the format.
 class PolicyTable {
  public:
-  // INVALID_ARGUMENT names what is wrong and where: no JSON, a key that is unknown or given twice,
-  // a value of another kind or out of range, a method that is not one of `methods`.
+  // INVALID_ARGUMENT names the fault and its place: invalid JSON, a key that is unknown or
+  // repeated, a value of the wrong kind or out of range, a method that is not in `methods`.
   static absl::StatusOr<PolicyTable> Parse(absl::string_view text, const Policy::Names& methods);
 
-  // The principal's own, or else the default; null where there is neither. `name` is empty for
-  // those who have none, who have the default.
+  // Returns the principal's own policy, or else the default, or else null. An empty `name` stands
+  // for principals without a name, which get the default.
   std::shared_ptr<const Policy> Of(absl::string_view name) const;
 
   size_t size() const { return principals_.size(); }
-  // Principals have labels of their own where a file names at most so many.
+  // Most principals in a file that get labels of their own.
   static constexpr size_t kLabelsMax = 50;
   std::vector<std::string> labels() const;
 

@@ -1,4 +1,4 @@
-// Who a call is made by: what turns, shares of memory and limits go by.
+// The principal that makes a call; queue turns, memory shares and limits apply per principal.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 namespace warpcall {
 
 struct Principal {
-  uint64_t id = 0;  // the same for the same principal as long as the process runs; never 0
+  uint64_t id = 0;  // identifies the principal while the process runs; never 0
   std::string
-      name;  // as a certificate or a file has it; empty: a connection of nobody in particular
+      name;  // from the certificate or the token file; empty: the connection is the principal
 };
 
-// Certificates and tokens of one name are one principal's.
+// A certificate and a token with one name belong to one principal.
 Principal NamedPrincipal(absl::string_view name);
 // `peer` is an address and a port, or a Unix socket's user: see PeerOf.
 Principal ConnectionPrincipal(absl::string_view peer);

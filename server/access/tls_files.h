@@ -1,4 +1,4 @@
-// The files that TLS needs, checked before anybody relies on them.
+// The files that TLS needs, checked before the server uses them.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@ namespace warpcall {
 struct TlsFiles {
   std::string cert;       // --tls_cert: the server's certificate, and those between it and a root
   std::string key;        // --tls_key: its private key, not encrypted
-  std::string client_ca;  // --tls_client_ca: who signs clients' certificates; empty: none is asked
+  std::string client_ca;  // --tls_client_ca: issuers of client certificates; empty: none needed
 };
 
-// What stands there.
+// The contents of TlsFiles.
 struct TlsMaterial {
-  std::string identity;   // the key and the certificates
-  std::string client_ca;  // or empty
+  std::string identity;   // private key and certificates
+  std::string client_ca;  // empty: clients need no certificate
   absl::Time expiry;      // of the server's certificate
 };
 
-// INVALID_ARGUMENT names flag and file: it cannot be read, is no such PEM, the key is another
-// certificate's, the certificate's time is over or has not begun at `now`.
+// INVALID_ARGUMENT names flag and file: the file is unreadable or not such PEM, the key does not
+// fit the certificate, or the certificate is not valid at `now`.
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files, absl::Time now = absl::Now());
 
 }  // namespace warpcall

@@ -1,4 +1,4 @@
-// Who calls, by the token that comes with the call.
+// Finds the principal of a call by the call's token.
 #pragma once
 
 #include <array>
@@ -12,23 +12,23 @@
 
 namespace warpcall {
 
-// Principals by their tokens. Holds the tokens' SHA-256 digests alone, and finds one by the digest
-// of what came: how long that takes says nothing about a token.
-// Shorter ones can be guessed by trying.
+// Principals by their tokens. Holds only the SHA-256 digests of the tokens and looks them up by
+// digest, so that the time of a lookup reveals nothing about a token.
+// Tokens of fewer characters can be guessed by trying.
 inline constexpr size_t kTokenBytesGood = 16;
 
 class TokenTable {
  public:
-  // Of a text with "name token" a line; empty lines and those that begin with # count as none. A
-  // principal may have several tokens, so that one can be exchanged while the other still counts; a
-  // token is one principal's. INVALID_ARGUMENT names the line, and never a token.
+  // Reads lines "name token"; skips empty lines and lines that begin with #. A principal may have
+  // several tokens, so that one can be replaced while the other is still valid. A token belongs to
+  // one principal. INVALID_ARGUMENT names the line, and never a token.
   static absl::StatusOr<TokenTable> Parse(absl::string_view text);
 
-  // UNAUTHENTICATED where nobody has the token.
+  // UNAUTHENTICATED if no principal has the token.
   absl::StatusOr<std::string> PrincipalOf(absl::string_view token) const;
 
   size_t size() const { return principals_.size(); }
-  // Tokens of fewer characters than kTokenBytesGood.
+  // Number of tokens of fewer characters than kTokenBytesGood.
   size_t weak() const { return weak_; }
 
  private:
@@ -39,8 +39,8 @@ class TokenTable {
   size_t weak_ = 0;
 };
 
-// The token of "Bearer TOKEN", which an authorization header has. UNAUTHENTICATED says what is
-// wrong with it.
+// Returns TOKEN of an authorization header "Bearer TOKEN". UNAUTHENTICATED says what is wrong with
+// the header.
 absl::StatusOr<absl::string_view> BearerToken(absl::string_view authorization);
 
 }  // namespace warpcall
