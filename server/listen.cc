@@ -166,7 +166,7 @@ void SetPort(int port, sockaddr* address) {
 struct Listened {
   std::vector<Descriptor> sockets;
   int port = 0;
-  int error = 0;  // the worst; of several addresses one may be missing, none may be another's
+  int error = 0;  // the worst; an address may be missing, but none may be in use
 
   bool ok() const { return error == 0 || (!sockets.empty() && error != EADDRINUSE); }
 };

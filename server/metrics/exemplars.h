@@ -12,8 +12,8 @@ namespace warpcall {
 
 struct Exemplar {
   TraceId trace_id;
-  int64_t ns;       // what was observed
-  int64_t unix_ns;  // when
+  int64_t ns;       // the value observed
+  int64_t unix_ns;  // the time of the observation
 };
 
 // One for each bucket at most, by the number of its cell. Thread-safe.

@@ -1,4 +1,4 @@
-// What GPUs say of themselves, as families.
+// Turns GPU readings into metric families.
 #pragma once
 
 #include <vector>

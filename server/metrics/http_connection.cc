@@ -16,8 +16,8 @@ namespace {
 
 constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr size_t kReadBytes = 4096;
-// What is read after the last reply. A socket that is closed with bytes unread is reset, and its
-// client may lose the reply.
+// Most bytes to read after the last reply. Closing a socket with unread bytes resets the
+// connection, and the client may lose the reply.
 constexpr size_t kDrainedBytesMax = size_t{256} << 10;
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -70,7 +70,7 @@ bool HttpConnection::TakeRequest(const HttpHandler& handler, int64_t now_ns) {
   if (request.has_body && !ignores_body)
     if (const int refusal = ReadBody(); refusal != 0) return Refuse(refusal, now_ns);
   if (!ignores_body && !reader_.is_whole()) return false;
-  keep_alive_ = request.keep_alive && !ignores_body;  // what follows an unread body is no request
+  keep_alive_ = request.keep_alive && !ignores_body;  // bytes after an unread body are no request
   head_only_ = request.method == "HEAD";
   Reply(handler.Answer(request, peer_), now_ns);
   return true;

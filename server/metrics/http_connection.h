@@ -38,15 +38,15 @@ class HttpConnection {
 
   int socket() const { return socket_; }
   const std::string& peer() const { return peer_; }
-  short events() const;  // what to poll for
-  // Whether Advance has something to do that no event tells of.
+  short events() const;  // events to poll for
+  // Returns true if Advance has work to do without any further event.
   bool has_more() const { return has_more_; }
   bool replies() const { return state_ == State::kWaiting || state_ == State::kReplying; }
   int64_t deadline_ns() const { return deadline_ns_; }
-  // When it last was new, or done with a request.
+  // Time when the connection was accepted or last finished a request.
   int64_t since_ns() const { return since_ns_; }
 
-  // Reads, answers one request at most, writes. False: it is over.
+  // Reads, answers at most one request, writes. Returns false if the connection is over.
   bool Advance(const HttpHandler& handler, int64_t now_ns);
 
   // The metrics that the client waits for; set by Advance, cleared by Serve.
@@ -85,8 +85,8 @@ class HttpConnection {
   HttpReply reply_;  // while the client waits for a rendering
   std::optional<ScrapeKind> waits_for_;
   uint64_t rendering_ = 0;
-  std::string out_;                          // what is sent first
-  std::shared_ptr<const std::string> text_;  // and then, or null
+  std::string out_;                          // sent first
+  std::shared_ptr<const std::string> text_;  // sent after out_; may be null
   size_t written_ = 0;
   size_t drained_ = 0;
   int64_t since_ns_;

@@ -41,7 +41,7 @@ struct HttpReply {
   int status = 200;
   std::string body = {};
   const char* content_type = "text/plain";
-  const char* allow = nullptr;  // of a 405
+  const char* allow = nullptr;  // for a 405
   // Set: the body is the metrics, which another thread renders.
   std::optional<ScrapeKind> scrape = std::nullopt;
 };

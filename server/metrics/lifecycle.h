@@ -17,7 +17,7 @@ namespace warpcall {
 // Thread-safe.
 class Lifecycle {
  public:
-  // What the metrics port answers once there are devices.
+  // The answers of the metrics port once devices are open.
   struct Answers {
     std::function<std::string(MetricsFormat)> scrape;
     std::function<absl::StatusOr<std::string>()> ready;

@@ -6,10 +6,10 @@
 
 namespace warpcall {
 
-// Whether the client is on this machine (`peer`: its IP address) and calls the server by a name of
-// loopback: localhost, 127.0.0.0/8 or [::1], with any port. A web page that has its own name
-// resolve to 127.0.0.1 reaches the port through its reader's browser, which sends the page's name
-// as Host. A request of HTTP/1.0 needs no Host; browsers send none.
+// Returns true if the client is on this machine (`peer` is its IP address) and its Host is a
+// loopback name: localhost, 127.0.0.0/8 or [::1], with any port. A web page whose own name resolves
+// to 127.0.0.1 reaches the port through a browser on this machine, but the browser sends that name
+// as Host. HTTP/1.0 requests need no Host; browsers send none of those.
 bool MayUseLogLevel(const HttpRequest& request, absl::string_view peer);
 
 // Both answer 403 to a client that may not use it.

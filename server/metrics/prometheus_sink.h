@@ -39,7 +39,7 @@ struct BuildInfo {
   std::string cuda;      // "13.0"; empty in a build without CUDA
 };
 
-// What every server shows, whether or not it has devices yet.
+// The facts that every server reports, with or without devices.
 struct ServerState {
   ServerPhase phase = ServerPhase::kStarting;
   BuildInfo build;
@@ -85,15 +85,15 @@ class PrometheusSink final : public MetricsSink {
     };
     // Lines of the log that are missing from it; called as above.
     std::function<int64_t()> log_lines_dropped = [] { return int64_t{0}; };
-    // What was compiled at run time, and what of it the cache on disk has; called as above.
+    // Counts of run-time compilations and their disk cache; called as above.
     std::function<compiled::Counts()> compile_counts = [] { return compiled::Counts(); };
     std::function<int64_t()> compile_cache_bytes = [] { return int64_t{0}; };
     // How often the tuning cache's file failed; called as above.
     std::function<TuningCache::Errors()> tuning_errors = [] { return TuningCache::Errors(); };
-    // What became of requests' spans; called as above.
+    // Counts of request spans, sent and lost; called as above.
     std::function<tracing::Counts()> span_counts = [] { return tracing::Counts(); };
-    // What the GPUs say of themselves; called as above, and quick: it answers with what was read
-    // before where reading takes time.
+    // Readings of the GPUs; called as above. Returns quickly: gives the previous reading where a
+    // new one takes time.
     std::function<std::vector<GpuReading>()> gpu_readings = [] {
       return std::vector<GpuReading>();
     };
@@ -116,8 +116,8 @@ class PrometheusSink final : public MetricsSink {
   std::string Scrape(MetricsFormat format = MetricsFormat::kPrometheus) const;
 
  private:
-  // What one row on one device counts into, as all variants of its implementation do; kNoCell where
-  // there is no such series.
+  // Cells of one implementation on one device, shared by all of its variants; kNoCell where no such
+  // series exists.
   struct RunCells {
     uint32_t durations[kDataTypeCount];
     uint32_t flops;
@@ -163,9 +163,9 @@ class PrometheusSink final : public MetricsSink {
   uint32_t copied_out_ = 0;
   std::vector<RunCells> runs_;  // per row, per device
   std::vector<uint32_t> pair_of_row_;
-  uint32_t pair_count_ = 0;  // of kernels and implementations
+  uint32_t pair_count_ = 0;  // of pairs of kernel and implementation
 
-  // What to make room for: somewhat more than the last scrape had.
+  // Bytes to reserve for a scrape: somewhat more than the last scrape took.
   mutable std::atomic<size_t> text_bytes_{0};
 };
 

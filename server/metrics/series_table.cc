@@ -25,7 +25,7 @@ prometheus::MetricType TypeOf(SeriesTable::Kind kind) {
   return prometheus::MetricType::Untyped;
 }
 
-// What follows `le="` in each bucket's line, up to its value.
+// Returns the text after `le="` in each bucket's line, up to its value.
 std::array<std::string, kBucketCount> BoundTexts() {
   std::array<std::string, kBucketCount> texts;
   for (int i = 0; i < kBoundedBucketCount; ++i) {

@@ -78,13 +78,13 @@ class SeriesTable {
   void AppendText(MetricsFormat format, std::string* text) const;
 
  private:
-  // What stands before its numbers. They are what changes from one scrape to the next.
+  // The text before a series' numbers. Only the numbers change between scrapes.
   struct Series {
     Cell cell;
     Appears appears;
     std::string sample;  // `name{labels} `; `name_count{labels} ` of durations
-    std::string sum;     // of durations: `name_sum{labels} `
-    std::string bucket;  // of durations: `name_bucket{labels,le="`
+    std::string sum;     // durations only: `name_sum{labels} `
+    std::string bucket;  // durations only: `name_bucket{labels,le="`
   };
   struct Family {
     Kind kind;

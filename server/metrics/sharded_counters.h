@@ -47,7 +47,7 @@ class ShardedCounters {
   }
 
  private:
-  static constexpr size_t kLineBytes = 64;  // of x86-64 and most of AArch64
+  static constexpr size_t kLineBytes = 64;  // on x86-64 and most of AArch64
   static constexpr size_t kCellsPerLine = kLineBytes / sizeof(T);
   // Whole lines per shard, so that no line belongs to two shards.
   struct alignas(kLineBytes) Line {

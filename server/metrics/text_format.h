@@ -32,8 +32,8 @@ std::string FamilyHead(absl::string_view name, absl::string_view help, prometheu
 // differ in heads alone.
 std::string ToOpenMetrics(absl::string_view text);
 
-// What follows a bucket's value: "# {trace_id=...} value time", with a space before. OpenMetrics
-// alone has it.
+// Appends the exemplar after a bucket's value: " # {trace_id=...} value time". Only OpenMetrics has
+// exemplars.
 void AppendExemplar(const Exemplar& exemplar, std::string* text);
 
 // The shortest text that reads back as `value`.

@@ -25,8 +25,8 @@ constexpr int kAcceptedMax = 64;
 constexpr int kDescriptorMax = 16383;
 constexpr int64_t kComplaintNs = 10'000'000'000;
 
-// Whether the error is of the connection that was to be accepted, and the next may do: Linux hands
-// on what the network has said of it (accept(2)).
+// Returns true if the error concerns only the connection being accepted, so that the next accept
+// may succeed: Linux reports the connection's network errors through accept(2).
 bool ConcernsOneConnection(int error) {
   switch (error) {
     case EINTR:
@@ -132,7 +132,7 @@ void Acceptor::Loop() {
 
 void Acceptor::Wait() {
   const auto pause_ms = static_cast<int>(absl::ToInt64Milliseconds(kPause));
-  // What waits at a listener would end the pause at once.
+  // During a pause, ignore the listeners: a waiting connection would end the pause at once.
   if (!accepting_ && poll(&polled_.back(), 1, pause_ms) != 0) return;
   poll(polled_.data(), polled_.size(), accepting_ ? -1 : 0);
 }

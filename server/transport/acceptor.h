@@ -35,8 +35,8 @@ class Acceptor {
     std::function<void(int listener, int socket)> serve;
     // A connection was closed at once, beyond a limit.
     std::function<void()> on_refused = [] {};
-    // Whether new connections are served from now on: not while accept fails, or while there are as
-    // many as there may be. They are at first.
+    // Called with true when new connections are served again, with false when they no longer are:
+    // accept fails, or the connection limit is reached. Starts as true.
     std::function<void(bool)> on_accepting = [](bool) {};
   };
 

@@ -13,9 +13,9 @@
 namespace warpcall {
 namespace {
 
-// Who starts a server wants to use it first: the start of another process on a GPU alone makes 4
-// KiB of gelu take 38 to 82 us instead of 14. So a device is measured when it has done little for a
-// while; one that is never idle, after some time.
+// Measuring disturbs the server's first requests: starting another process on a GPU alone slows 4
+// KiB of gelu from 14 us to 38 to 82 us. So a device is measured after it has done little for a
+// while, or, if it is never idle, after some time.
 constexpr int64_t kQuietNs = 2'000'000'000;
 constexpr double kQuietShareMax = 0.01;
 constexpr int64_t kPatienceNs = 30'000'000'000;

@@ -22,7 +22,7 @@ constexpr int kIterationsDefault = 100;
 constexpr int kIterationsMax = 100'000;
 constexpr int kImplementationsMax = 64;
 constexpr int64_t kTimeoutNsMax = 3'600'000'000'000;
-// Of the time that a call has, for its answer.
+// Part of a call's time that is kept for its answer.
 constexpr int64_t kAnswerShare = 10;
 constexpr int64_t kAnswerNsMin = 100'000'000;
 constexpr int64_t kAnswerNsMax = 1'000'000'000;
@@ -33,7 +33,7 @@ absl::Status CheckCount(absl::string_view name, int64_t value, int64_t max) {
       absl::StrCat(name, " is ", value, "; it must be 0 (the default) to ", max));
 }
 
-// What is asked, each name known and each shape possible.
+// The request with known names and valid shapes.
 struct CheckedBenchmark {
   const Kernel* kernel;
   Problem problem;
@@ -93,7 +93,7 @@ absl::StatusOr<int> DeviceFor(const ExecuteDeps& deps, const CheckedBenchmark& c
   return 0;
 }
 
-// Whether a row for the inputs' types does not run only because this machine can't run it.
+// Returns true if the row takes the inputs' types but this machine can't run it.
 bool IsMissed(const Row& row, const Problem& problem) {
   return !row.availability.is_offered() &&
          absl::c_all_of(problem.inputs, [&](const TensorSpec& input) {
@@ -144,8 +144,8 @@ void LeaveVerdicts(v1::BenchmarkResponse* response) {
   response->clear_results();
 }
 
-// Of `rows`, one for each implementation: the variant that Execute would run; where it would run
-// none, the first, whose result tells why.
+// Chooses one row for each implementation: the variant that Execute would run, or else the first,
+// whose result gives the reason.
 std::vector<const Row*> OneOfEach(const ExecuteDeps& deps, const CheckedBenchmark& checked,
                                   absl::Span<const Row* const> rows,
                                   const DeviceProperties& device) {

@@ -51,7 +51,7 @@ int WaitAwakeFirst(int epoll, epoll_event* events, int events_max, int timeout_m
   int count = 0;
   while (count == 0 && now_ns < awake_until_ns) {
     count = Wait(epoll, events, events_max, 0);
-    // Whoever else wants this core has something to do.
+    // Lets other threads run on this core.
     if (count == 0) sched_yield();
     now_ns = NowNs();
   }

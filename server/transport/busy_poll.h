@@ -16,8 +16,8 @@ namespace warpcall {
 // next one, which one thread at a time does where they are gRPC's; zero, as at the start: never.
 void SetBusyPoll(absl::Duration duration);
 
-// What is worth its time on a machine of which so many CPUs are for this process: 100 us, zero
-// where they are fewer than 8, which others need more.
+// Returns the duration that pays off on a machine with `cpus` CPUs for this process: 100 us, or
+// zero below 8 CPUs, where other threads need the CPUs more.
 absl::Duration BusyPollFor(int cpus);
 
 // How often epoll_wait of this process was called: 0 where gRPC does not come by here, as under

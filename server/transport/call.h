@@ -20,7 +20,7 @@ namespace warpcall {
 // Every path ends in Finish, which counts the request once.
 class Call {
  public:
-  // Of the call that gRPC knows, which `context` is of and which outlives this.
+  // `context` belongs to the gRPC call and outlives this object.
   Call(ExecuteDeps* deps, grpc::CallbackServerContext* context, std::unique_ptr<CallCodec> codec);
   ~Call() { deps_->calls.open.fetch_sub(1); }
   Call(const Call&) = delete;

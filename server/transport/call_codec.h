@@ -1,5 +1,5 @@
-// What a protocol does for a call that comes in one message: it takes the request apart, and makes
-// the answer. Everything between is the same for all: server/transport/call.h.
+// A protocol's part of a unary call: reads the request and writes the response. Everything in
+// between is common to all protocols: server/transport/call.h.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>

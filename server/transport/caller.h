@@ -1,4 +1,4 @@
-// Who makes a call, by what gRPC knows of it.
+// Finds the caller of a call from gRPC's context.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Certificates>> Certificates::Open(TlsFiles files)
 }
 
 absl::StatusOr<std::string> Certificates::ReadAgain() {
-  const absl::MutexLock lock(&mutex_);  // who reads first sets first
+  const absl::MutexLock lock(&mutex_);  // orders reads, so that they set identity_ in turn
   TlsMaterial material;
   ASSIGN_OR_RETURN(material, ReadTlsFiles(files_));
   RETURN_IF_ERROR(identity_->Set(material.identity));

@@ -29,9 +29,9 @@ class ChunkAssembler {
   int64_t complete_bytes() const { return complete_; }
   // Come and not taken.
   int64_t held_bytes() const { return held_; }
-  // What they lie in.
+  // Number of pieces that hold those bytes.
   int64_t held_pieces() const { return static_cast<int64_t>(pieces_.size()); }
-  // Bytes that were gathered, of all that came.
+  // Bytes that were copied together, of all that came.
   int64_t gathered_bytes() const { return gathered_bytes_; }
 
   // The next `count` bytes in order, in pieces. REQUIRES: they have come.

@@ -28,7 +28,7 @@ class DecodedRequest {
   // INVALID_ARGUMENT when `message` is no valid encoding of an ExecuteRequest, RESOURCE_EXHAUSTED
   // as DumpSlices. Holds references to the message's slices until ReleaseData.
   absl::Status Decode(const grpc::ByteBuffer& message);
-  // The same for a message within another one; whoever owns `fragments` keeps them until
+  // Decodes a message that lies within another one. The owner of `fragments` keeps them until
   // ReleaseData.
   absl::Status Decode(absl::Span<const wire::Bytes> fragments);
 
@@ -54,18 +54,18 @@ class DecodedRequest {
   wire::SplitMessage split_;
 };
 
-// What the request asks for; its texts are the header's.
+// Returns the specification of the request; its texts are the header's.
 CallSpec ToCallSpec(const v1::ExecuteRequest& header);
-// The problem that the request states, with every check of types, shapes and attributes.
+// Returns the request's problem after checking all types, shapes and attributes.
 absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op);
-// The same of inputs that come without data.
+// As above, for inputs without data.
 absl::StatusOr<Problem> ToProblem(
     const google::protobuf::RepeatedPtrField<v1::TensorSpec>& inputs,
     const google::protobuf::Map<std::string, v1::Attribute>& attributes, const Op& op);
 
-// Fills in who answers: request id, implementation and device.
+// Fills in request id, implementation and device.
 void DescribeChoice(const Request& request, v1::ExecuteResponse* response);
-// Fills in a response but for its outputs: timing and launch from the trace. Stops the request's
+// Fills in a response except its outputs: timing and launch, from the trace. Stops the request's
 // clock.
 void Describe(Request* request, v1::ExecuteResponse* response);
 

@@ -21,12 +21,12 @@ struct ConnectionLimits {
   int from_one_source = 0;
 };
 
-// What a process has for connections.
+// The resources that a process has for connections.
 struct ConnectionMeans {
   int64_t descriptors_max;
   int64_t descriptors_open;  // before the first connection
-  // That the flags allow. A connection with 32 calls of which nobody reads an answer takes half a
-  // MiB that gRPC's quota does not count, so there is one connection for each.
+  // Memory that the flags allow. A connection with 32 calls whose answers nobody reads takes half a
+  // MiB outside gRPC's quota, so the limit is one connection per half MiB.
   int64_t memory_mib;
 };
 ConnectionLimits ConnectionLimitsFor(const ConnectionMeans& means);
@@ -62,13 +62,13 @@ class Connections {
   // Whether any connection from `source` is open, as far as a search up to kSweepNs ago tells.
   bool IsAnyOpenFrom(const std::string& source);
 
-  // Closes both directions of every connection that is open; whoever owns the sockets finds that
-  // out as if the peers had gone.
+  // Closes both directions of every open connection; the sockets' owner sees that as if the peers
+  // had left.
   void ShutDown();
 
-  // Whether another connection would be one too many.
+  // Returns true if the connection limit is reached.
   bool full();
-  // At most; exact after a search.
+  // Upper bound of the open connections; exact after a search.
   int open() const;
   const ConnectionLimits& limits() const { return limits_; }
 

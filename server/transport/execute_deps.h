@@ -1,4 +1,4 @@
-// What all calls use, and what is open of them.
+// The objects that all calls use, and counts of open calls.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class Pollers;
 class ReferenceWatch;
 class SendWatch;
 
-// What ServerInfo answers, beside gRPC's version.
+// The facts that ServerInfo returns, besides gRPC's version.
 struct ServerFacts {
   std::string version;
   std::string revision;  // empty: not known
@@ -35,7 +35,7 @@ struct ServerFacts {
   std::string hostname;
 };
 
-// Who may call Benchmark, Tune, Profile and Describe.
+// Callers that may use Benchmark, Tune, Profile and Describe.
 enum class InspectAccess : uint8_t { kOff, kLocal, kOn };
 
 // Set by flags.
@@ -51,8 +51,8 @@ struct CallLimits {
   int64_t memory_mib = int64_t{1} << 20;              // that all flags allow together
   int gpus_min = 0;                                   // see CheckReady
   int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch
-  int max_connection_age_ms = 0;                      // 0: connections have no age
-  bool allow_shared_memory = false;  // of this host, with clients of the inference protocol
+  int max_connection_age_ms = 0;                      // to balancers, with each answer
+  bool allow_shared_memory = false;  // for small requests; 0: all of gRPC's threads poll
   bool report_load = false;          // to balancers, with each answer
   int pollers_few = 0;               // for small requests; 0: all of gRPC's threads poll
 };

@@ -40,7 +40,7 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
   absl::Status ReadMessage();
   absl::Status OpenRequest(const wire::FragmentedBytes& header);
   absl::Status CheckInputEnd() const;
-  // Whether another window may be begun.
+  // Returns true if another window may begin.
   bool HasRoom() const;
   void SubmitWindows();
   void SubmitWindow(Window* window);
@@ -54,7 +54,7 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
   void WatchHeldInput();
   void EndIfIdle();
 
-  absl::StatusOr<Principal> caller_;  // of the request under way
+  absl::StatusOr<Principal> caller_;  // of the current request
   std::atomic<bool> cancelled_{false};
 
   grpc::ByteBuffer incoming_;
@@ -67,14 +67,14 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
   std::map<int64_t, std::unique_ptr<Window>> windows_;  // taken, and not yet handed to outgoing_
   int submitted_ = 0;
   std::deque<grpc::ByteBuffer> outgoing_;
-  size_t owed_ = 0;  // of outgoing_, at its beginning: of requests that have ended OK
+  size_t owed_ = 0;  // messages at the front of outgoing_ that belong to requests that ended OK
   grpc::Alarm alarm_;
   bool alarm_set_ = false;
-  bool came_compressed_ = false;  // a message at least
+  bool came_compressed_ = false;  // at least one message was
   grpc::Alarm held_alarm_;        // of WatchHeldInput; holds the call
   bool held_alarm_set_ = false;
-  int64_t waits_since_ns_ = 0;    // for its client's next kStreamProgressBytes; 0: it does not
-  int64_t waits_from_bytes_ = 0;  // what had come by then
+  int64_t waits_since_ns_ = 0;    // start of the wait for kStreamProgressBytes; 0: no wait
+  int64_t waits_from_bytes_ = 0;  // bytes that had come at that time
   std::optional<grpc::Status> failure_;
   bool finished_ = false;
 };

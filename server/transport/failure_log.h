@@ -16,7 +16,7 @@
 
 namespace warpcall {
 
-// How a request failed: lines of one kind count together, whoever's they are.
+// The kind of a failed request; lines of one kind count together, for all callers.
 struct Failure {
   absl::StatusCode code = absl::StatusCode::kInternal;
   RejectReason reason = RejectReason::kNone;
@@ -31,7 +31,7 @@ class FailureCounts {
   static constexpr int kRefusalLines = 1;
   static constexpr int kFaultLines = 20;
 
-  // Whether there is to be a line; if not, the failure is counted.
+  // Returns true if the failure gets a line; otherwise counts it.
   bool Admit(const Failure& failure, int64_t now_ns);
 
   struct LeftOut {
@@ -52,14 +52,14 @@ class FailureCounts {
     LogLevel level = LogLevel::kError;
   };
   std::array<Kind, kCodes * kRejectReasonCount> kinds_{};
-  int64_t left_out_ = 0;  // of all kinds
+  int64_t left_out_ = 0;  // over all kinds
 };
 
 // Thread-safe.
 class FailureLog {
  public:
   FailureLog() = default;
-  // Tells what has not been told yet.
+  // Logs the counts that were not logged yet.
   ~FailureLog();
   FailureLog(const FailureLog&) = delete;
   FailureLog& operator=(const FailureLog&) = delete;

@@ -18,10 +18,10 @@ constexpr int kLinesPerSecond = 5;
 
 absl::Mutex mutex(absl::kConstInit);
 int64_t second ABSL_GUARDED_BY(mutex) = 0;
-int lines ABSL_GUARDED_BY(mutex) = 0;         // of that second
+int lines ABSL_GUARDED_BY(mutex) = 0;         // in that second
 int64_t left_out ABSL_GUARDED_BY(mutex) = 0;  // since the last line
 
-// Whether there may be a line now, and how many were left out before it.
+// Returns true if a line may be written now, and the number left out before it.
 bool Admit(int64_t* left_out_before) {
   const absl::MutexLock lock(&mutex);
   if (const int64_t now = absl::ToUnixSeconds(absl::Now()); now != second) {

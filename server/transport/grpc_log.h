@@ -1,11 +1,11 @@
-// What gRPC has to say, as lines of the server's log.
+// Sends gRPC's own log lines to the server's log.
 #pragma once
 
 namespace warpcall {
 
-// From now on, of the whole process: gRPC's lines pass through Log, its errors as warnings, for
-// most tell of what a peer did (one that speaks no TLS, say). No more than a few a second, whatever
-// peers do; the next one says how many were left out.
+// Sends the gRPC lines of the whole process through Log from now on. Errors become warnings, since
+// most report a peer's fault, such as a client without TLS. Writes only a few lines a second; the
+// next line gives the number left out.
 void TakeGrpcLog();
 
 }  // namespace warpcall

@@ -1,4 +1,4 @@
-// What gRPC's library orders by means that race detectors do not look into.
+// Shows race detectors an order that gRPC guarantees by means they don't see.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 
 namespace warpcall {
 
-// gRPC makes a call on one thread and tells it of events on others, each after what came before.
-// Who has written to a call ends with Give; who is told of an event by gRPC begins with Take.
+// gRPC creates a call on one thread and delivers events on others, each after the earlier ones. A
+// writer of the call's state ends with Give; an event handler begins with Take.
 class Handover {
  public:
   void Give() { given_.fetch_add(1, std::memory_order_acq_rel); }

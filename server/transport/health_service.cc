@@ -47,7 +47,7 @@ class HealthService::WatchCall final : public WatchedWriter {
     StartWrite(&message_);
   }
 
-  // The same, called by the service under its mutex.
+  // As Advance, but called by the service under its mutex.
   void Tell() {
     service_->mutex_.AssertHeld();
     Advance();

@@ -66,7 +66,7 @@ absl::Status NoMemory(absl::string_view why) {
       kPushbackMs);
 }
 
-// Whose memory a message takes, and where that is counted.
+// The principal whose memory a message uses, and the counter for that memory.
 struct Account {
   uint64_t principal;
   std::shared_ptr<InflatedBytes> bytes;

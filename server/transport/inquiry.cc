@@ -63,7 +63,7 @@ int64_t DeviceNsOf(Inspection kind, const std::string& response) {
           row.kind() == inspect::kSetRow)
         ns += static_cast<double>(row.total_ns());
   }
-  // What is profiled may have written anywhere in the process that says so.
+  // The profiled code may have overwritten any memory of the process that reports this time.
   return ns > 0 ? static_cast<int64_t>(std::min(ns, kDeviceNsMax)) : 0;
 }
 

@@ -43,10 +43,10 @@ absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request)
 void AppendProfileChoice(const Request& request, std::string* bytes);
 void AppendDescribeChoice(const Request& request, std::string* bytes);
 
-// Whether a caller, as gRPC names it, calls from the machine that the server runs on.
+// Returns true if `peer`, named as by gRPC, calls from the server's own machine.
 bool IsOnThisMachine(absl::string_view peer);
 
-// PERMISSION_DENIED, which names the flag, for a caller that may not ask; `peer` as gRPC names it.
+// PERMISSION_DENIED, naming the flag, if the caller has no access; `peer` is named as by gRPC.
 absl::Status CheckInspectAccess(InspectAccess access, absl::string_view peer);
 
 // Reads a request that holds no tensor data: INVALID_ARGUMENT for what protobuf cannot parse.
@@ -78,24 +78,24 @@ std::string WhyChosen(const Registry& registry, const Row& row, const TunedClass
 // KernelInfo.tuned of each kernel, for devices such as the server has.
 void AddTuned(const ExecuteDeps& deps, v1::ListKernelsResponse* response);
 
-// In the server: what a Benchmark's serialised response says of its device's ceiling.
+// In the server: records the device's ceiling that a Benchmark's serialised response reports.
 void NoteBandwidthOf(const std::string& response, int device, Engine* engine);
-// The device's time in what it measured: the launches that a Benchmark or Tune timed, the kernels
-// and copies of a Profile.
+// Device time of the measurements: the launches that a Benchmark or Tune timed, the kernels and
+// copies of a Profile.
 int64_t DeviceNsOf(Inspection kind, const std::string& response);
-// What a Profile's says of the kernels' achieved occupancy, weighted by their time; -1: nothing.
+// Achieved occupancy of a Profile's kernels, weighted by their time; -1 if the response has none.
 double AchievedOccupancy(const std::string& response);
 
-// What a child answers a benchmark by.
+// A benchmark request and the facts that a child process needs to answer it.
 struct BenchmarkToAnswer {
-  const std::string& bytes;           // of the request
-  int64_t deadline_ns = kNoDeadline;  // by MonotonicNs: the answer is there shortly before
+  const std::string& bytes;           // the request
+  int64_t deadline_ns = kNoDeadline;  // by MonotonicNs; the answer is ready shortly before
   std::string server_version = {};
   std::string cuda_version = {};               // empty on the CPU
   ConditionReader* conditions = nullptr;       // the device's; null: not known
-  MultiplyAddsSource multiply_adds = nullptr;  // of the device's kind; null: none is known
-  // Called with responses that hold results as they come, each once; the answer then holds none.
-  // Null: the answer holds all of them.
+  MultiplyAddsSource multiply_adds = nullptr;  // for the device's kind; null: none is known
+  // Called with each response of partial results as it comes; the final answer then holds no
+  // results. Null: the final answer holds all of them.
   std::function<void(const std::string&)> tell = nullptr;
 };
 

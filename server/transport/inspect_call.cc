@@ -20,7 +20,7 @@
 namespace warpcall {
 namespace {
 
-// What a gRPC thread may copy; larger messages are read on the inspector's thread.
+// Most bytes that a gRPC thread copies; the inspector's thread reads larger messages.
 constexpr size_t kReadAtOnceBytesMax = 256 << 10;
 
 }  // namespace
@@ -108,7 +108,7 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Next(const absl::Status& before) {
     if (!IsOfOneRow()) return before;
     RETURN_IF_ERROR(request_.ChooseNext(before));
     RETURN_IF_ERROR(CheckOperands());
-    cpu_ns_ = 0;  // of another process
+    cpu_ns_ = 0;  // the next row has a new process
   } else if (!is_read_) {
     RETURN_IF_ERROR(Read());
   }

@@ -1,5 +1,5 @@
-// What Benchmark, Tune, Profile and Describe calls have in common: checked, queued with the
-// inspector, answered with what its child process said.
+// The common part of Benchmark, Tune, Profile and Describe calls: checks them, queues them with the
+// inspector, and answers with their child process's response.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -37,17 +37,17 @@ class InspectCall {
 
   // Called once, when the call has its place in the queue.
   virtual void SendInitialMetadata() = 0;
-  // Called once, as the last: of a call that got no place by Begin, otherwise on the inspector's
+  // Called once, last: by Begin if the call got no place in the queue, otherwise on the inspector's
   // thread.
   virtual void Answer(absl::StatusOr<std::string> bytes) = 0;
-  // Of a call that is answered in parts: called with those before the answer, on the inspector's
+  // For calls answered in parts: called with each part before the final answer, on the inspector's
   // thread.
   virtual void AnswerPart([[maybe_unused]] std::string bytes) {}
 
-  // Notes what `bytes` say of the device, and makes a message of them that holds them. Leaves them
-  // when they have too many for one.
+  // Records the device facts in `bytes` and returns a message that holds `bytes`. Omits those facts
+  // when they are too many for one message.
   absl::StatusOr<grpc::ByteBuffer> ToMessage(std::string bytes);
-  // Counts and logs the call, once. Returns what the client gets.
+  // Counts and logs the call, once. Returns the client's status.
   grpc::Status End(const absl::Status& status);
   bool in_parts_ = false;  // set before Begin
 
@@ -79,7 +79,7 @@ class InspectCall {
   std::string bytes_;  // the message's, once it is read
   bool is_read_ = false;
   int64_t operand_bytes_ = 0;  // that the child makes
-  int64_t cpu_ns_ = 0;         // of its process, as it was last told
+  int64_t cpu_ns_ = 0;         // CPU time of its process, as last reported
   std::atomic<bool> cancelled_{false};
 };
 

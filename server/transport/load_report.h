@@ -1,4 +1,4 @@
-// What the server tells balancers with its answers: how busy it is.
+// Reports the server's load to balancers with its answers.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -21,14 +21,14 @@ namespace warpcall {
 // The metadata key of ORCA's reports (gRFC A51), in the trailers of a call.
 inline constexpr char kLoadReportKey[] = "endpoint-load-metrics-bin";
 
-// What a server has done and has to do.
+// The server's work so far and its pending work.
 struct LoadSample {
   struct OfDevice {
     std::string name;
-    bool counts = false;  // among those that requests get which name no device
+    bool counts = false;  // serves requests that name no device
     bool healthy = true;
     double busy_seconds = 0;  // since start
-    double work_seconds = 0;  // predicted, of what it has taken and not ended
+    double work_seconds = 0;  // predicted time of its unfinished work
     double memory_used = 0;   // 0 to 1
   };
 
@@ -44,7 +44,7 @@ struct LoadSample {
 xds::data::orca::v3::OrcaLoadReport MakeLoadReport(const LoadSample& before,
                                                    const LoadSample& after);
 
-// Whether a call that ended so is an error of the server's, to a balancer, and not the caller's.
+// Returns true if balancers count the code as a server error rather than the caller's.
 bool IsServersError(absl::StatusCode code);
 
 // Thread-safe.
@@ -59,7 +59,7 @@ class LoadReporter {
 
  private:
   LoadSample Sample() const;
-  // Of no more than 100 ms ago, encoded.
+  // Returns an encoded report that is at most 100 ms old.
   std::string Encoded() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Engine& engine_;
@@ -68,7 +68,7 @@ class LoadReporter {
   std::atomic<int64_t> errors_{0};
   absl::Mutex mutex_;
   std::deque<LoadSample> samples_ ABSL_GUARDED_BY(mutex_);  // never empty
-  std::string encoded_ ABSL_GUARDED_BY(mutex_);             // of the first and the last of them
+  std::string encoded_ ABSL_GUARDED_BY(mutex_);             // from the first and last samples
 };
 
 }  // namespace warpcall

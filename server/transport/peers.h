@@ -1,4 +1,4 @@
-// Who is at the other end of a connection.
+// Names the client at the other end of a connection.
 #pragma once
 
 #include <string>

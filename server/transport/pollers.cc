@@ -100,7 +100,7 @@ void Pollers::Park() {
   int64_t round;
   {
     absl::MutexLock lock(&mutex_);
-    // Of those that were let go some may not be back: more at once would be too many.
+    // Some released threads may not be back; parking more now would park too many at once.
     if (closing_ || has_parked_.load() || calls_ > 0) return;
     has_parked_.store(true);
     calls_ = spare;

@@ -63,7 +63,7 @@ class Pollers {
   mutable absl::Mutex mutex_;
   absl::CondVar let_go_;
   absl::CondVar gone_;
-  // Of threads that are parked together.
+  // Number of the latest set of threads parked together.
   int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // that are not over
   int parked_ ABSL_GUARDED_BY(mutex_) = 0;

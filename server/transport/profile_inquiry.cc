@@ -24,7 +24,7 @@ struct CheckedProfile {
   v1::ProfileRequest message;  // but for its request
   bool makes_inputs = false;   // those of input_specs
   bool request_path = true;
-  DecodedRequest decoded;  // of the ExecuteRequest, within the bytes that were read
+  DecodedRequest decoded;  // the ExecuteRequest; refers to the bytes that were read
 };
 
 absl::Status NotValid() {
@@ -58,8 +58,8 @@ absl::Status Split(absl::string_view bytes, std::vector<wire::Bytes>* request, s
   }
 }
 
-// Of what was asked, all but names, types and shapes. `bytes` stay as they are as long as `checked`
-// does.
+// Decodes the request without checking names, types and shapes. `bytes` must stay unchanged as long
+// as `checked` lives.
 absl::Status Decode(absl::string_view bytes, CheckedProfile* checked) {
   std::vector<wire::Bytes> inner;
   std::string rest;

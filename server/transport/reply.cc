@@ -26,7 +26,7 @@ absl::Status ParseSmallMessage(const ExecuteDeps& deps, grpc::ByteBuffer* messag
                                google::protobuf::MessageLite* parsed) {
   if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
   RETURN_IF_ERROR(CheckSmallMessageLength(static_cast<int64_t>(message->Length())));
-  // Of nobody: it is gone before this returns.
+  // Charges no principal: the inflated bytes are gone before this returns.
   RETURN_IF_ERROR(deps.parts.inflater->Inflate(0, kSmallMessageBytesMax, message));
   if (parsed->ParseFromString(Flat(*message))) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

@@ -20,7 +20,7 @@
 
 namespace warpcall::oip {
 
-// What all calls of the service use; outlives them.
+// The objects that all calls of the service use; outlives the calls.
 struct Door {
   Door(const Registry& registry, Clock clock, SharedRegions::HasEnded has_ended)
       : models(registry),
@@ -43,7 +43,7 @@ class InferCodec final : public CallCodec {
   const std::string& id() const { return header_->id(); }
 
   const char* method() const override { return in_stream_ ? kModelStreamInfer : "ModelInfer"; }
-  // Whose shared memory the request may use.
+  // Sets the principal whose shared memory the request may use.
   void SetCaller(uint64_t principal) override { owner_ = principal; }
   absl::Status Decode(const grpc::ByteBuffer& message) override;
   absl::StatusOr<CallSpec> Spec() override;

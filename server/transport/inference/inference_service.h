@@ -41,7 +41,7 @@ class InferenceService final : public InferenceServiceBase {
   // `deps` outlives it.
   explicit InferenceService(ExecuteDeps* deps);
 
-  // What ServerReady answers.
+  // Sets the answer of ServerReady.
   void SetServing(bool serving) { serving_.store(serving); }
 
   // Drops the shared memory of a connection that had the same address as a new one, which gRPC
@@ -95,7 +95,7 @@ class InferenceService final : public InferenceServiceBase {
                                       grpc::ByteBuffer* response) override;
 
  private:
-  // Whether all connections to which the caller's shared memory belongs have ended.
+  // Returns true if all connections that own the caller's shared memory have ended.
   static bool HasEnded(const ExecuteDeps& deps, const SharedRegions::Caller& caller);
 
   ExecuteDeps* const deps_;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kKeyBytesMax = 255;  // NAME_MAX
 
-// What is mapped, for the handler, which may take no lock.
+// A mapping, as the signal handler sees it; the handler may take no lock.
 struct Watch {
   std::atomic<bool> taken{false};
   std::atomic<uintptr_t> begin{0};
@@ -27,10 +27,10 @@ struct Watch {
 };
 Watch g_watches[MappedRegion::kRegionsMax];
 uintptr_t g_page_bytes;
-struct sigaction g_before;  // what SIGBUS did until then
+struct sigaction g_before;  // the action for SIGBUS before ours
 
-// Zeros from the page of `address` to the end of the mapping: what lies behind a page that is gone
-// is gone as well. False: it is no mapping of ours.
+// Replaces the mapping by zeros from the page of `address` to its end, since the pages after a lost
+// page are lost as well. Returns false if no region contains `address`.
 bool Replace(uintptr_t address) {
   for (Watch& watch : g_watches) {
     const uintptr_t end = watch.end.load();
@@ -102,7 +102,7 @@ absl::StatusOr<std::shared_ptr<MappedRegion>> MappedRegion::Map(const std::strin
   if (absl::Status status = CheckKey(key); !status.ok()) return status;
   InstallHandler();
   const int file = shm_open(key.c_str(), O_RDWR | O_CLOEXEC, 0);
-  // What is missing and what is somebody else's look alike.
+  // Gives one error for missing objects and for those without permission.
   if (file < 0)
     return absl::InvalidArgumentError(
         absl::StrCat("shared memory \"", key, "\" is not there, or not for this server to use"));

@@ -1,6 +1,6 @@
-// A part of a POSIX shared memory object of this host, mapped. Whoever shares it may make the
-// object smaller at any time, and touching what is gone would end the process (SIGBUS): such pages
-// are replaced by zeros, as Wayland's servers do for their clients' buffers.
+// Maps part of a POSIX shared memory object of this host. Other processes may shrink the object at
+// any time, and access to a lost page would end the process (SIGBUS). Lost pages are therefore
+// replaced by zeros, as Wayland servers do for their clients' buffers.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,14 @@ class MappedRegion {
 
   char* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
-  // Whether something of it was gone when it was touched.
+  // Returns true if an access found a page lost.
   bool lost() const;
 
  private:
   MappedRegion() = default;
 
-  size_t watch_ = kRegionsMax;  // its place among what the signal's handler knows
-  char* mapped_ = nullptr;      // from the page on that holds the first byte
+  size_t watch_ = kRegionsMax;  // index of the signal handler's watch
+  char* mapped_ = nullptr;      // start of the page that holds the first byte
   size_t mapped_bytes_ = 0;
   char* data_ = nullptr;
   uint64_t bytes_ = 0;

@@ -71,7 +71,7 @@ void Models::AddTyped(const Kernel& kernel, DataType type) {
   }
 }
 
-// What `name` may be pinned to, if it is a known model pinned to something else; or the kernels.
+// Lists the pins of `name` if it is a known model with another pin; otherwise the kernels.
 std::string Models::Known(absl::string_view name) const {
   const size_t pin = name.find(kPin);
   const auto unpinned = by_name_.find(name.substr(0, pin));

@@ -53,7 +53,7 @@ absl::StatusOr<int64_t> NotNegative(const std::string& name, const InferParamete
   return *value;
 }
 
-// What is more than an int64 holds is as good as its largest value.
+// Clamps values above int64's range to its maximum, which has the same effect.
 InferParameter UpToInt64(InferParameter parameter) {
   if (parameter.has_uint64_param())
     parameter.set_uint64_param(std::min<uint64_t>(parameter.uint64_param(), kInt64Max));

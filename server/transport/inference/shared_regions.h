@@ -35,10 +35,10 @@ class SharedRegions {
 
   struct Caller {
     uint64_t id = 0;   // Principal::id
-    std::string user;  // whose limit counts, of however many callers
+    std::string user;  // the user to whose limit all of the user's callers count
     std::string peer;  // the caller's only connection, or Unix user; empty: neither
   };
-  // Whether nothing of the caller's connections is left. Called with the registry locked.
+  // Returns true if all of the caller's connections have ended. Called with the registry locked.
   using HasEnded = std::function<bool(const Caller&)>;
   struct Wanted {
     std::string name;

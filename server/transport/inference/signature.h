@@ -1,4 +1,4 @@
-// What models take and give, told in the Open Inference Protocol's words.
+// Describes models' inputs and outputs in the Open Inference Protocol's terms.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace warpcall::oip {
 
-// What stands for "platform" and "backend".
+// Value of "platform" and "backend".
 inline constexpr char kPlatform[] = "warpcall";
 
 struct OperandInfo {
   std::string name;
-  size_t rank = 2;        // of the dimensions that are told, all of any size
-  bool optional = false;  // requests may leave it out
+  size_t rank = 2;        // number of dimensions listed, all of any size
+  bool optional = false;  // requests may omit the operand
 };
 
 struct Signature {
@@ -33,7 +33,7 @@ const char* OutputName(const Op& op);
 // of vectors for the last ones, and so on.
 Signature SignatureOf(const Op& op);
 
-// Of a model that takes every type they say FP32.
+// A model that takes every type is listed as FP32.
 void Describe(const Model& model, inference::ModelMetadataResponse* metadata);
 void Describe(const Model& model, inference::ModelConfig* config);
 

@@ -1,5 +1,5 @@
-// What requests of the Open Inference Protocol took, by model: what perf_analyzer takes its times
-// on the server from.
+// Durations of requests of the Open Inference Protocol, by model. perf_analyzer reads its
+// server-side times here.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace warpcall::oip {
 
-// Thread-safe; sums since it was made. What is read while requests end may have a request in one
-// sum that another one lacks.
+// Thread-safe; sums since construction. A reading while requests end may include a request in one
+// sum and not in another.
 class Statistics {
  public:
   explicit Statistics(size_t models) : models_(std::make_unique<OfModel[]>(models)) {}
@@ -23,7 +23,7 @@ class Statistics {
   void Record(size_t model, const RequestTrace& trace, bool succeeded);
 
   bool IsUsed(size_t model) const { return models_[model].queue.count.load() > 0; }
-  // All but name and version.
+  // Fills in all fields except name and version.
   void Tell(size_t model, inference::ModelStatistics* statistics) const;
 
  private:
