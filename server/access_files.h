@@ -24,7 +24,7 @@ struct AccessFiles {
   std::unique_ptr<Gate> gate;                  // uses the others
 };
 
-// Registers the files with `reloader` while the result lives. Errors name flag and file.
+// Registers the files with `reloader` until the result is destroyed. Errors name flag and file.
 absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* reloader);
 
 // Returns the expiry of the server's certificate; empty without TLS.

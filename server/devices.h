@@ -37,9 +37,9 @@ struct DeviceOptions {
 };
 
 // Opens the selected devices in order of preference; the CPU always comes last. NOT_FOUND lists the
-// devices that exist. A single GPU is opened in this process. Of several, each gets a worker
-// process, because a lost GPU takes all of its process's GPUs with it. With "auto", a GPU that
-// can't be opened is skipped: logged, and its name added to `left_out` unless that is null.
+// devices that exist. A single GPU is opened in this process. Several GPUs get a worker process
+// each, because a lost GPU takes all of its process's GPUs with it. With "auto", a GPU that can't
+// be opened is skipped: logged, and its name added to `left_out` unless that is null.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(
     const DeviceOptions& options, std::vector<std::string>* left_out = nullptr);
 

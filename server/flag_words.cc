@@ -18,7 +18,7 @@ constexpr char kFlagFile[] = "flagfile";
 constexpr absl::string_view kGuards[] = {"tls_cert", "tls_key", "tls_client_ca", "token_file",
                                          "policy_file"};
 
-// Returns true if the option's default is empty, so that a missing value can stand for the default.
+// Returns true if no value is a valid value: it is the default, and the option is no guard.
 bool TakesNothing(const CLI::Option& option) {
   return option.get_expected_min() > 0 && option.get_default_str().empty() &&
          !absl::c_linear_search(kGuards, option.get_lnames().front());

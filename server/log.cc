@@ -27,7 +27,7 @@ bool IsPlain(absl::string_view value) {
   });
 }
 
-// What stands of a value in a line: of a client's text no more than an operator reads. Ends between
+// Cuts a value to kLogValueBytesMax, since operators read no more of a client's text. Cuts between
 // characters of UTF-8.
 std::string Bounded(absl::string_view value) {
   if (value.size() <= kLogValueBytesMax) return std::string(value);

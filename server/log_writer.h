@@ -48,14 +48,14 @@ class LogWriter {
 
   // Lines that did not fit, and those that could not be written (a full disk, no reader any more).
   int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
-  // What is not written yet. May be read in a signal's handler.
+  // Bytes not written yet. May be called from a signal handler.
   size_t pending_bytes() const { return pending_bytes_.load(std::memory_order_relaxed); }
 
  private:
   struct Line {
     int fd;
     std::string text;
-    int64_t said = 0;  // of a notice: the lines that it tells of
+    int64_t said = 0;  // in a notice: the number of dropped lines that it reports
   };
 
   void Run();
@@ -76,7 +76,7 @@ class LogWriter {
   std::thread thread_;  // last: runs on all of the above
 };
 
-// Of a value or a message that is longer, so many bytes stand in a line, and its length.
+// Longest value or message in a line; a longer one is cut and followed by its length.
 inline constexpr size_t kLogValueBytesMax = 1024;
 
 // The line that says that `dropped` lines are missing before it, in the log's format.

@@ -79,20 +79,20 @@ constexpr int64_t kWindowsInStaging = 8;
 // Requests whose spans wait to be sent: a second's worth of 8 connections at full speed, 4 MiB.
 constexpr size_t kTracedRecordsMax = size_t{1} << 13;
 
-// What was compiled at run time, for all devices.
+// Adds up the run-time compilation counts of all devices.
 compiled::Counts CompileCounts(const Engine& engine) {
   compiled::Counts counts;
   for (int i = 0; i < engine.device_count(); ++i) counts += engine.device(i).compile_counts();
   return counts;
 }
 
-// What is kept on disk.
+// The caches on disk.
 struct Caches {
-  std::unique_ptr<compiled::DiskCache> compiled;  // null: nothing that is compiled
+  std::unique_ptr<compiled::DiskCache> compiled;  // null: compiled code is not kept
   std::unique_ptr<TuningCache> tuning;
 };
 
-// What the metrics tell of; outlives them.
+// The objects that the metrics read; they outlive the metrics.
 struct Told {
   const Lifecycle& lifecycle;
   const Engine& engine;
@@ -183,7 +183,7 @@ ServerFacts FactsOf(const Config& config) {
           .hostname = hostname};
 }
 
-// What calls may hold and do.
+// Converts the flags to the limits of calls.
 CallLimits ToCallLimits(const Config& config, int devices) {
   const MemorySum memory(config, devices);
   CallLimits limits;
@@ -212,7 +212,7 @@ absl::StatusOr<std::unique_ptr<compiled::DiskCache>> OpenCompileCache(const Conf
   return std::make_unique<compiled::DiskCache>(std::move(cache));
 }
 
-// What the log says first.
+// Writes the first lines of the log.
 void LogStart(const Config& config) {
   const std::string grpc = GrpcServer::GrpcVersion();
   Log(LogLevel::kInfo, "starting",
@@ -362,7 +362,7 @@ absl::Status SetUp(LogLevel level, LogFormat format) {
 void SetUpToServe() {
   // nohup has it ignored, and then nobody could wait for it.
   signal(SIGHUP, SIG_DFL);
-  // Who reads the log may go away. Children have the default again (process/child.cc).
+  // The log's reader may go away. Children restore the default (process/child.cc).
   signal(SIGPIPE, SIG_IGN);
   CompileInOwnProcesses();
 }
@@ -382,7 +382,7 @@ absl::StatusOr<int> RunServer(const Config& config, std::optional<StartWatch>* s
   return Serve(config, start_watch);
 }
 
-// What a process is that a server starts.
+// Runs a child process that a server started.
 absl::StatusOr<int> RunChild(process::Role role, absl::Span<const std::string> words) {
   process::RoleFlags flags;
   ASSIGN_OR_RETURN(flags, process::ParseRoleFlags(role, words));

@@ -10,12 +10,12 @@ namespace warpcall {
 namespace {
 
 constexpr int64_t kMib = int64_t{1} << 20;
-// What the server needs beside what the flags allow: itself, and workspaces of kernels.
+// Memory of the server itself and of kernels' workspaces, beyond what the flags allow.
 constexpr int64_t kOwnMib = 100;
-// Beyond the sum, before the server ends calls to get back: what malloc and gRPC add to the bytes
-// that are counted.
+// Margin above the sum before the server ends calls to free memory: malloc and gRPC add so much to
+// the bytes that are counted.
 constexpr int64_t kOverSumPercent = 15;
-// At the latest when so much of the memory that the process may have is used.
+// The server ends calls at the latest at this share of the memory that the process may use.
 constexpr int64_t kOfMemoryPercent = 90;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the flags let the server hold on the host: README tells how it adds up.
+// Adds up the host memory that the flags allow; README explains the sum.
 #pragma once
 
 #include <cstdint>

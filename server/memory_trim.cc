@@ -100,7 +100,7 @@ void MemoryTrim::TrimIfDue() {
   if (!rule_.IsDue(look)) return;
   malloc_trim(0);
   const int64_t left_bytes = ResidentBytes();
-  // What was freed meanwhile, in an arena that had its turn, is resident still.
+  // Memory freed during the trim, in an arena that was already trimmed, is still resident.
   rule_.Trimmed(left_bytes, std::min(look.free_bytes, FreeBytes()));
   Log(LogLevel::kDebug, "gave free memory back",
       {{"resident_mib", static_cast<double>(look.resident_bytes) / kMib},

@@ -10,27 +10,27 @@
 
 namespace warpcall {
 
-// When to do so. Who allocates meanwhile waits, 0.25 ms for a MiB that goes back, so it is done at
-// rest, or where the memory would run out.
+// Decides when to trim. A trim blocks allocations for 0.25 ms per MiB that it returns, so it runs
+// at rest, or when memory would run out.
 class TrimRule {
  public:
   struct Look {
     int64_t time_ns;
-    int64_t cpu_ns;          // that all threads have taken since the process began
-    int64_t resident_bytes;  // without pages of files, which the system takes back by itself
-    int64_t free_bytes;      // that malloc keeps, given back or not
+    int64_t cpu_ns;          // used by all threads since the process began
+    int64_t resident_bytes;  // without pages of files, which the system reclaims by itself
+    int64_t free_bytes;      // kept by malloc, returned to the system or not
   };
 
-  // What has become resident since the last time, whatever it is, or free, which was in use then
-  // and so is resident; for less it is not worth it.
+  // Least growth since the last trim that makes another one worthwhile: growth of resident memory,
+  // or of free memory, which was in use at the last trim and so is resident.
   static constexpr int64_t kGrownBytesMin = int64_t{32} << 20;
   // A process at rest takes less than this of one core from one look to the next.
   static constexpr double kRestCores = 0.05;
-  // The part of the limit from which on it is done at work, too.
+  // The part of the limit from which a busy process is trimmed, too.
   static constexpr double kFull = 0.75;
 
-  // `limit_bytes`: what the process may have. Of a server of several processes each follows the
-  // rule for itself, and what they share, such as staging that workers fill, is not looked at.
+  // `limit_bytes` is the memory that the process may use. In a server of several processes each
+  // follows the rule by itself; memory that they share, such as workers' staging, is not counted.
   explicit TrimRule(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
   // Looks follow one another in time. Where it is due, Trimmed comes before the next.

@@ -1,4 +1,4 @@
-// What the flags make of devices, lanes and threads.
+// Derives the options of devices, lanes and threads from the flags.
 #pragma once
 
 #include "absl/time/time.h"

@@ -24,21 +24,21 @@ absl::StatusOr<std::unique_ptr<self_test::SelfTest>> StartSelfTest(const Config&
                                                                    const Registry& registry,
                                                                    Lifecycle* lifecycle);
 
-// Waits for the end of it, unless it is null. What did not pass is logged and not offered, nor is
-// what was not tried. FAILED_PRECONDITION when a reference is among those that did not pass: then
-// nothing can be trusted.
+// Waits for the self-test to end; does nothing if `self_test` is null. Rows that failed are logged.
+// Rows that failed or were not tried are not offered. FAILED_PRECONDITION if a reference failed,
+// since then no result can be trusted.
 absl::StatusOr<std::vector<self_test::Verdict>> AwaitSelfTest(self_test::SelfTest* self_test,
                                                               Registry* registry);
 
 // TryOthers puts a row's verdict here while the server serves. Both members outlive the self-test.
 struct Offers {
   Registry* registry;
-  // What it took to run the row.
+  // Sets the service rate that the self-test measured for the row.
   std::function<void(int row, const ServiceRate& rate)> set_rate;
 };
 
-// Begins to try what was not tried, unless `self_test` is null, and offers what passes. `verdicts`
-// are AwaitSelfTest's.
+// Starts to try the rows not tried yet, unless `self_test` is null, and offers those that pass.
+// `verdicts` are AwaitSelfTest's.
 void TryOthers(self_test::SelfTest* self_test, std::vector<self_test::Verdict> verdicts,
                Offers offers);
 

@@ -57,7 +57,7 @@ int AwaitSignal(const sigset_t& signals, const Serving& serving) {
   }
 }
 
-// Whether one of `signals` waits to be taken.
+// Returns true if one of `signals` is pending.
 bool AnyPending(const sigset_t& signals) {
   sigset_t pending, both;
   sigpending(&pending);
@@ -85,14 +85,14 @@ void ReportServing(const Serving& serving) {
       {{"listen", addresses}, {"metrics_listen", metrics}});
 }
 
-// What became of the calls that were under way when the drain began.
+// The outcome of the calls that were open when the drain began.
 struct Drained {
   int64_t finished = 0;
   int status = kDone;
-  bool ended = true;  // false: something of it still uses what the process would take down
+  bool ended = true;  // false: a call still uses objects that the process would destroy
 };
 
-// Answers what the drain has left with UNAVAILABLE, and takes it off `drained`.
+// Ends the calls left after the drain with UNAVAILABLE and subtracts them from `drained`.
 void EndUnfinished(const ExecuteDeps& deps, GrpcServer* server, Drained* drained) {
   const Engine::Unfinished left = deps.engine->EndAll();
   const int64_t inspections = deps.inspector->EndAll();
@@ -130,11 +130,11 @@ Drained Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server)
     EndUnfinished(deps, server, &drained);
     return drained;
   }
-  // The last answers may still be on their way, and what their clients say meanwhile resets a
-  // connection that is closed. Who calls is still refused by name.
+  // The last answers may still be on their way. Data that a client sends to a closed connection
+  // would reset it. New calls are still refused with the reason.
   absl::SleepFor(kShutdownTimeout);
   server->Shutdown(absl::ZeroDuration());
-  // What was refused meanwhile may have a timer, which gRPC does not wait for.
+  // Calls refused meanwhile may have timers, which gRPC does not wait for.
   server->AwaitQuiet(kShutdownTimeout);
   return drained;
 }
@@ -168,7 +168,7 @@ int ServeUntilTold(const Config& config, const ExecuteDeps& deps, const Serving&
     Log(LogLevel::kError, "stopping: the devices were lost; a new process may get them back");
     return Stop(config, deps, serving, kFailed);
   }
-  // Who presses Ctrl-C at a terminal has no load balancer.
+  // SIGINT comes from Ctrl-C at a terminal, where no load balancer has to notice.
   const double lame_duck_seconds = begins && signal != SIGINT ? config.lame_duck_seconds : 0;
   Log(LogLevel::kInfo, "stopping", {{"signal", signal}, {"lame_duck_seconds", lame_duck_seconds}});
   // Not ready, but serving, for load balancers to notice.

@@ -9,17 +9,17 @@
 
 namespace warpcall {
 
-// Sent by a lane to this process: what it is there for is gone.
+// A lane sends it to this process when the devices are lost.
 inline constexpr int kDevicesLost = SIGUSR1;
 
-// SIGTERM, SIGINT, SIGHUP and kDevicesLost are blocked before main begins, and libraries' own code
-// runs, so that one that comes early waits: as process 1 of a container this program would lose it.
-// Every thread inherits that.
+// SIGTERM, SIGINT, SIGHUP and kDevicesLost are blocked before main and the libraries' own code run,
+// so that an early signal waits. Otherwise this program, as process 1 of a container, would lose
+// the signal. Every thread inherits the mask.
 //
-// Whether SIGTERM was blocked before, as it is in processes that a server starts: their server
+// Returns true if SIGTERM was blocked before, as in processes that a server starts: their server
 // decides when they end.
 bool StopSignalsWereBlocked();
-// For what is no server: signals end it, those that wait at once.
+// For processes other than servers: signals end the process, pending ones at once.
 void UnblockStopSignals();
 
 // SIGTERM, SIGINT and kDevicesLost.

@@ -10,9 +10,9 @@ namespace warpcall {
 
 inline constexpr size_t kSmallFileBytesMax = size_t{1} << 20;
 
-// OK when a regular file, or a link to one, lies at `path`. What else does (a FIFO, a socket, a
-// device) is never opened: that can block for ever, or do something.
-// Errors are as ReadSmallFile's.
+// OK if `path` is a regular file, or a link to one. Any other kind of file (a FIFO, a socket, a
+// device) is never opened: opening it can block for ever, or have effects. Errors are as
+// ReadSmallFile's.
 absl::Status CheckRegularFile(const std::string& flag, const std::string& path);
 
 // All of the file that `flag` names. Errors open with both: NOT_FOUND where there is none,

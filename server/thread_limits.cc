@@ -33,13 +33,13 @@ constexpr int kOwnThreads = 14;
 // gRPC's timers, resolver, event engine and the server of its reflection, as far as they do not go
 // by processors.
 constexpr int kGrpcThreads = 8;
-// Of a team for a small job, which a callback's thread runs: 256 KiB of a matrix product are worth
-// no more.
+// Threads of a team for a small job, which runs on a callback's thread. Its 256 KiB of a matrix
+// product are not worth more.
 constexpr int kSmallTeam = 8;
-// Of each of gRPC's two executors, which may have twice as many as there are cores and add one
-// where a queue is long: handshakes and look-ups of names, of which a server has few.
+// Threads of each of gRPC's two executors, at most. gRPC allows twice as many as cores, and one
+// more for a long queue. They do handshakes and name look-ups; a server has few of these.
 constexpr int kExecutorThreadsMax = 16;
-// Of a process for an inspection or a self-test: main, log, its server's watch.
+// Threads of an inspection's or a self-test's process: main, log, its server's watch.
 constexpr int kChildThreads = 4;
 
 // Threads that gRPC calls callbacks on (transport/pollers.h).
@@ -73,7 +73,7 @@ void* AwaitEnd(void* end) {
 }  // namespace
 
 int ThreadsNeeded(const ThreadNeeds& needs) {
-  const int others = needs.cpus - 1;  // of a pool, or a team, beside the thread that calls
+  const int others = needs.cpus - 1;  // in a pool or a team, besides the calling thread
   const int lanes = needs.lanes + 1;
   const int callbacks = CallbackThreads(needs.cores);
   const int pools = others + std::max(0, needs.copy_threads - 1);

@@ -8,11 +8,11 @@
 
 namespace warpcall {
 
-// What the number of a server's threads goes by.
+// The numbers that determine how many threads a server has.
 struct ThreadNeeds {
-  int cpus = 1;          // that this process may run on
-  int cores = 1;         // of the machine, by which gRPC goes
-  int lanes = 1;         // of the device, without the one that prepares
+  int cpus = 1;          // CPUs that this process may run on
+  int cores = 1;         // cores of the machine; gRPC sizes its pools by them
+  int lanes = 1;         // lanes of the device, without the one that prepares
   int copy_threads = 1;  // the lane's own among them
   int cpu_workers = 0;   // worker processes
 };

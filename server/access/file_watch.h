@@ -21,12 +21,12 @@ class FileWatch {
   // Identity, size and times of `files`; differs when a file was replaced or written.
   static std::string StatesOf(const std::vector<std::string>& files);
 
-  // Compares StatesOf(`files`) with `seen` once a period and calls `read_again` on its own
-  // thread when they differ. `seen` is StatesOf() from before the files were first read.
-  // Renames and links that point elsewhere count as changes. When `read_again` fails, the
-  // thread calls it again after 1, 2, 4 and so on up to 64 periods, and then every 64, until it
-  // succeeds. A failure may have causes outside the files, such as a certificate that is not
-  // valid yet.
+  // Compares StatesOf(`files`) with `seen` once a period and calls `read_again` on its own thread
+  // when they differ. `seen` is StatesOf() from before the files were first read. Renames and links
+  // that point elsewhere count as changes. When `read_again` fails, the thread calls it again after
+  // 1, 2, 4 and so on up to 64 periods, and then every 64, until it succeeds. A failure may have
+  // causes outside the files, such as a certificate that is not valid yet or a lack of free
+  // descriptors.
   FileWatch(std::vector<std::string> files, std::string seen, std::function<bool()> read_again,
             absl::Duration period = absl::Seconds(1));
   // Waits until `read_again` returns.

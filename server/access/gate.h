@@ -50,7 +50,7 @@ struct Credentials {
 class Gate;
 
 // Permission for one call, by the policy in force when the call came. Move-only. The destructor
-// returns its share of the principal's limits.
+// gives back what it holds of the principal's limits.
 class Admission {
  public:
   // Permits everything: no policy applies.

@@ -12,14 +12,14 @@ namespace warpcall {
 struct TlsFiles {
   std::string cert;       // --tls_cert: the server's certificate, and those between it and a root
   std::string key;        // --tls_key: its private key, not encrypted
-  std::string client_ca;  // --tls_client_ca: issuers of client certificates; empty: none needed
+  std::string client_ca;  // --tls_client_ca: issuers of client certificates; empty: not requested
 };
 
 // The contents of TlsFiles.
 struct TlsMaterial {
   std::string identity;   // private key and certificates
-  std::string client_ca;  // empty: clients need no certificate
-  absl::Time expiry;      // of the server's certificate
+  std::string client_ca;  // empty: not requested
+  absl::Time expiry;      // end of validity of the server's certificate
 };
 
 // INVALID_ARGUMENT names flag and file: the file is unreadable or not such PEM, the key does not

@@ -12,21 +12,21 @@
 
 namespace warpcall {
 
-//   GET /metrics   200, what `scrape` returns: OpenMetrics 1.0 for who accepts it as gladly as
-//   plain
-//                  text, Prometheus' text format 0.0.4 for all others
-//   GET /healthz   200 for as long as the process lives
-//   GET /readyz    200 with what `ready` says, or 503 with the reason that it gives
+//   GET /metrics   200 with the text of `scrape`: OpenMetrics 1.0 for a client that accepts it as
+//                  gladly as plain text, Prometheus' text format 0.0.4 for all
+//                  other clients
+//   GET /healthz   200 while the process lives
+//   GET /readyz    200 with the text of `ready`, or 503 with the reason that `ready` gives
 //   GET, PUT /log_level   log_level_route.h
 //
 // HEAD works as GET without a body. Any other method gives 405, any other path 404. The metrics are
 // compressed by gzip for a client that takes that.
 //
-// Clients can take little of the server: a head may have 8 KiB (431), a body 4 KiB (413) and is
-// read only where it matters; a request must have come within request_timeout, and a reply be taken
-// within ten seconds. Of 128 connections, 64 of one address, the one that has been idle longest
-// makes room for the next. Requests for /metrics share renderings, and 16 renderings at most are
-// being sent. So probes are answered whatever others send, and whatever they don't read.
+// The server bounds what clients can use. A head may have 8 KiB (431), a body 4 KiB (413), which is
+// read only where it matters. A request must come within request_timeout, and the client must read
+// the reply within ten seconds. There may be 128 connections, 64 of one address; the longest idle
+// one makes room for the next. Requests for /metrics share renderings; at most 16 are being sent.
+// So probes are answered whatever other clients send or leave unread.
 class HttpServer {
  public:
   struct Options {

@@ -12,7 +12,7 @@ namespace warpcall {
 // as Host. HTTP/1.0 requests need no Host; browsers send none of those.
 bool MayUseLogLevel(const HttpRequest& request, absl::string_view peer);
 
-// Both answer 403 to a client that may not use it.
+// Both answer 403 unless MayUseLogLevel.
 HttpReply ShowLogLevel(const HttpRequest& request, absl::string_view peer);
 // Sets the level that the body names, blanks around it aside, and logs that; 400 lists the names.
 HttpReply ChangeLogLevel(const HttpRequest& request, absl::string_view peer);

@@ -90,7 +90,7 @@ class PrometheusSink final : public MetricsSink {
     std::function<int64_t()> compile_cache_bytes = [] { return int64_t{0}; };
     // How often the tuning cache's file failed; called as above.
     std::function<TuningCache::Errors()> tuning_errors = [] { return TuningCache::Errors(); };
-    // Counts of request spans, sent and lost; called as above.
+    // Counts of request spans, sent, dropped and failed; called as above.
     std::function<tracing::Counts()> span_counts = [] { return tracing::Counts(); };
     // Readings of the GPUs; called as above. Returns quickly: gives the previous reading where a
     // new one takes time.
@@ -163,7 +163,7 @@ class PrometheusSink final : public MetricsSink {
   uint32_t copied_out_ = 0;
   std::vector<RunCells> runs_;  // per row, per device
   std::vector<uint32_t> pair_of_row_;
-  uint32_t pair_count_ = 0;  // of pairs of kernel and implementation
+  uint32_t pair_count_ = 0;  // pairs of kernel and implementation
 
   // Bytes to reserve for a scrape: somewhat more than the last scrape took.
   mutable std::atomic<size_t> text_bytes_{0};

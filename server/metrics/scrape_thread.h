@@ -21,7 +21,7 @@ namespace warpcall {
 class ScrapeThread {
  public:
   struct Text {
-    uint64_t number = 0;                      // the newest rendering that has ended
+    uint64_t number = 0;                      // number of the newest rendering that has ended
     std::shared_ptr<const std::string> text;  // null: already taken
   };
 

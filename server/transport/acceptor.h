@@ -40,7 +40,7 @@ class Acceptor {
     std::function<void(bool)> on_accepting = [](bool) {};
   };
 
-  // Accepts from now on. UNAVAILABLE: the process has no descriptor left for it.
+  // Starts accepting. UNAVAILABLE if the process has no descriptor left for it.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Start(std::vector<ListeningSockets> listening,
                                                          Options options);
   ~Acceptor();

@@ -12,8 +12,8 @@
 
 namespace warpcall {
 
-// For so long after an event threads of this process that wait by epoll_wait look awake for the
-// next one, which one thread at a time does where they are gRPC's; zero, as at the start: never.
+// Makes threads that wait in epoll_wait poll for `duration` after an event before they sleep. Only
+// one of gRPC's threads polls at a time. Zero, the initial value: none polls.
 void SetBusyPoll(absl::Duration duration);
 
 // Returns the duration that pays off on a machine with `cpus` CPUs for this process: 100 us, or

@@ -17,38 +17,38 @@ namespace warpcall {
 
 class Request;
 
-// What a request asks for, in no protocol's words. The texts are its message's.
+// A request without its protocol's encoding. The texts belong to the message.
 struct CallSpec {
   absl::string_view kernel;
-  absl::string_view implementation;  // a row, a family, "auto"; empty: as "auto"
+  absl::string_view implementation;  // an implementation, a family, "auto"; empty: as "auto"
   absl::string_view device;          // empty: any
   absl::string_view request_id;      // empty: one is made up
-  // From when the request was received; counts beside the call's own deadline.
+  // Starts when the request was received; applies besides the deadline of the call.
   int64_t timeout_ns = kNoDeadline;
 };
 
 using JobInputs = absl::InlinedVector<InputPieces, 2>;
 
-// Of one call. Methods are called in the order in which they stand here, each once at most; what
-// any of them refuses ends the call.
+// The codec of one call. Its methods are called in the order of declaration, each at most once. An
+// error of any of them ends the call.
 class CallCodec {
  public:
   virtual ~CallCodec() = default;
 
-  // The service's method, as policies name it; outlives all.
+  // The service's method, as policies name it; outlives all calls.
   virtual const char* method() const = 0;
-  // The principal that calls.
+  // Sets the principal that calls.
   virtual void SetCaller(uint64_t) {}
-  // Takes the message apart, and refers to its bytes until ReleaseInputs. INVALID_ARGUMENT for what
-  // is no message of the protocol, RESOURCE_EXHAUSTED for one in too many pieces.
+  // Reads the message, and refers to its bytes until ReleaseInputs. INVALID_ARGUMENT if it is no
+  // message of the protocol, RESOURCE_EXHAUSTED if it comes in too many pieces.
   virtual absl::Status Decode(const grpc::ByteBuffer& message) = 0;
   virtual absl::StatusOr<CallSpec> Spec() = 0;
-  // The problem of the op that the spec names, with every check of types, shapes and attributes.
+  // The problem of the op that the spec names, after checks of types, shapes and attributes.
   virtual absl::StatusOr<Problem> ToProblem(const Op& op) = 0;
-  // Where the inputs' data lie, in the op's order. INVALID_ARGUMENT when there are not as many
-  // bytes as the problem says.
+  // Returns the pieces of the inputs' data, in the op's order. INVALID_ARGUMENT if their bytes are
+  // not as many as the problem says.
   virtual absl::StatusOr<JobInputs> Inputs(const Op& op, const Problem& problem) = 0;
-  // Nobody reads the inputs any more.
+  // Releases the inputs; nothing reads them any more.
   virtual void ReleaseInputs() = 0;
   // The answer to a request that ran; gRPC sends from the buffers of `outputs`.
   virtual absl::Status Encode(Request* request, StagingBuffers outputs,

@@ -25,9 +25,9 @@ class ChunkAssembler {
   absl::Status Add(int64_t offset, const Slices& data);
 
   int64_t bytes() const { return bytes_; }
-  // Everything before this byte has come.
+  // All bytes before this offset have come.
   int64_t complete_bytes() const { return complete_; }
-  // Come and not taken.
+  // Bytes that have come and were not taken.
   int64_t held_bytes() const { return held_; }
   // Number of pieces that hold those bytes.
   int64_t held_pieces() const { return static_cast<int64_t>(pieces_.size()); }

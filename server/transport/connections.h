@@ -57,9 +57,9 @@ class Connections {
   // Returns who is at the other end of the newest connection that gRPC names `peer`; "" where there
   // is none.
   std::string FindSource(absl::string_view peer) const;
-  // Whether the newest connection that gRPC names `peer` is open.
+  // Returns true if the newest connection that gRPC names `peer` is open.
   bool IsOpen(absl::string_view peer) const;
-  // Whether any connection from `source` is open, as far as a search up to kSweepNs ago tells.
+  // Returns true if some connection from `source` is open, by a search at most kSweepNs old.
   bool IsAnyOpenFrom(const std::string& source);
 
   // Closes both directions of every open connection; the sockets' owner sees that as if the peers

@@ -48,11 +48,11 @@ struct CallLimits {
   int64_t stream_window_bytes = 16 << 20;
   // All that gRPC may hold of what came from clients, whether its message is complete or waits.
   int64_t received_bytes_max = int64_t{4} << 30;
-  int64_t memory_mib = int64_t{1} << 20;              // that all flags allow together
+  int64_t memory_mib = int64_t{1} << 20;              // the sum that all flags allow
   int gpus_min = 0;                                   // see CheckReady
   int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch
-  int max_connection_age_ms = 0;                      // to balancers, with each answer
-  bool allow_shared_memory = false;  // for small requests; 0: all of gRPC's threads poll
+  int max_connection_age_ms = 0;                      // 0: connections have no age
+  bool allow_shared_memory = false;  // memory of this host, with inference protocol clients
   bool report_load = false;          // to balancers, with each answer
   int pollers_few = 0;               // for small requests; 0: all of gRPC's threads poll
 };

@@ -278,8 +278,8 @@ void ExecuteStreamCall::SendDone() {
 void ExecuteStreamCall::Fail(const absl::Status& status) {
   if (failure_.has_value() || finished_) return;
   cancelled_.store(true);
-  // A failure before any request's header counts as a refused request. A client that left or a
-  // server that ends sends no further request.
+  // Unless the client left or the server ends, a failure before any request's header counts as a
+  // refused request.
   if (request_ == nullptr && !absl::IsCancelled(status) && !absl::IsUnavailable(status))
     request_ = std::make_unique<StreamRequest>(deps_, context_, caller_);
   failure_ = request_ == nullptr ? EndOf(status, context_) : request_->End(status);

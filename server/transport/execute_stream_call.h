@@ -54,13 +54,13 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
   void WatchHeldInput();
   void EndIfIdle();
 
-  absl::StatusOr<Principal> caller_;  // of the current request
+  absl::StatusOr<Principal> caller_;  // the current request's caller
   std::atomic<bool> cancelled_{false};
 
   grpc::ByteBuffer incoming_;
   bool reading_ = false;
   bool input_ended_ = false;
-  // A header that came while the request before it was still being answered.
+  // A header came before the previous request was fully answered.
   bool header_waits_ = false;
   std::unique_ptr<StreamRequest> request_;
   int64_t requests_done_ = 0;
@@ -71,7 +71,7 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
   grpc::Alarm alarm_;
   bool alarm_set_ = false;
   bool came_compressed_ = false;  // at least one message was
-  grpc::Alarm held_alarm_;        // of WatchHeldInput; holds the call
+  grpc::Alarm held_alarm_;        // set by WatchHeldInput; holds the call
   bool held_alarm_set_ = false;
   int64_t waits_since_ns_ = 0;    // start of the wait for kStreamProgressBytes; 0: no wait
   int64_t waits_from_bytes_ = 0;  // bytes that had come at that time

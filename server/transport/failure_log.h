@@ -38,7 +38,7 @@ class FailureCounts {
     Failure failure;
     int64_t count;
   };
-  // What had no line, of kinds whose second is over; kNoDeadline: of all. Counts them from 0 again.
+  // Takes the counts of failures without a line, of kinds whose second is over; kNoDeadline: all.
   std::vector<LeftOut> Take(int64_t now_ns);
   bool empty() const { return left_out_ == 0; }
 
@@ -64,12 +64,12 @@ class FailureLog {
   FailureLog(const FailureLog&) = delete;
   FailureLog& operator=(const FailureLog&) = delete;
 
-  // Whether the caller may write its line. If not, a line within some two seconds says how many
-  // there were.
+  // Returns true if the caller may write its line. If not, a line within some two seconds gives the
+  // number of lines left out.
   bool Admit(const Failure& failure);
 
  private:
-  // Tells of kinds whose second is over; kNoDeadline: of all.
+  // Logs the counts of kinds whose second is over; kNoDeadline: of all kinds.
   void Tell(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Mutex mutex_;

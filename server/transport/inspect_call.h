@@ -44,8 +44,8 @@ class InspectCall {
   // thread.
   virtual void AnswerPart([[maybe_unused]] std::string bytes) {}
 
-  // Records the device facts in `bytes` and returns a message that holds `bytes`. Omits those facts
-  // when they are too many for one message.
+  // Records what `bytes` report about the device, and returns a message that holds `bytes`. Returns
+  // the error of CheckMessageBytes if they exceed a message.
   absl::StatusOr<grpc::ByteBuffer> ToMessage(std::string bytes);
   // Counts and logs the call, once. Returns the client's status.
   grpc::Status End(const absl::Status& status);

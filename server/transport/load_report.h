@@ -53,8 +53,8 @@ class LoadReporter {
   // `engine` outlives it.
   LoadReporter(const Engine* engine, Clock clock);
 
-  // Counts an answer, and adds a report of the last second to its trailers. Who was not let in
-  // learns nothing.
+  // Counts an answer, and adds a report on the last second to its trailers. A caller that was
+  // refused access gets no report.
   void Report(absl::StatusCode code, grpc::CallbackServerContext* context);
 
  private:

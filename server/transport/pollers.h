@@ -65,7 +65,7 @@ class Pollers {
   absl::CondVar gone_;
   // Number of the latest set of threads parked together.
   int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
-  int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // that are not over
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // not over yet
   int parked_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
 };

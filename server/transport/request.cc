@@ -215,8 +215,8 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   job->share = admission_.share();
   job->op = kernel_->op;
   job->row = &row();
-  // Of a request in parts others may end it while a lane asks this one, which reads what the
-  // request leaves as it was.
+  // Other windows may end the request while a lane uses this chooser. The chooser reads only
+  // members that the end leaves unchanged.
   job->chooser = chooser_;
   job->chooser.StayOn(trace_.device);  // where it has its staging
   job->device = trace_.device;

@@ -47,32 +47,32 @@ inline int64_t MessageLengthMax(const ExecuteDeps& deps) {
 
 // Refuses tensor data that do not fit a message: RESOURCE_EXHAUSTED names value and limit.
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes);
-// What the data of all inputs together are called there.
+// Name of all inputs' data together, for CheckMessageBytes.
 inline constexpr char kInputsData[] = "the inputs' data";
-// The same of a whole message, before anyone reads it.
+// As CheckMessageBytes, for a whole message before it is parsed.
 absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes);
 
 // INVALID_ARGUMENT for an id that is too long for log lines.
 absl::Status CheckRequestId(absl::string_view id);
-// The request_id of a call that brings none.
+// Makes a request_id for a call without one.
 std::string MadeUpRequestId(uint64_t id);
 
 // The deadline by the clock that says `now_ns`; kNoDeadline when the client set none.
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns);
 
-// What the call ends with. Tells the client when to try again, if `status` does.
+// Returns the call's final status, and sends the retry pushback if `status` has one.
 grpc::Status EndOf(const absl::Status& status, grpc::CallbackServerContext* context);
-// Tells balancers how busy the server is, if it does: once for each call that uses devices.
+// Adds a load report if the server sends them: once for each call that uses devices.
 void AddLoadReport(const ExecuteDeps& deps, absl::StatusCode code,
                    grpc::CallbackServerContext* context);
 
-// Where the call stands in its caller's trace, if its metadata say so; looked up each time, so that
-// only those who ask pay for it.
+// Finds the call's place in its caller's trace in the metadata. Searches them at each call, so that
+// only calls that need the trace pay for the search.
 std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& context);
 
 // The level at which a call that ended with `status` is logged.
 LogLevel LogLevelFor(const absl::Status& status);
-// Whether a call that ended so has a line of its own: each has where the log has debug.
+// Returns true if the call gets its own log line; with log level debug, every call does.
 bool HasLogLine(const ExecuteDeps& deps, const absl::Status& status, LogLevel level);
 // Adds principal, where the caller has a name, and trace_id and parent_id, where the call has them.
 void AppendCallFields(const grpc::CallbackServerContext& context,
@@ -116,8 +116,8 @@ class Request {
   void StopClock() { trace_.total_ns = deps_->clock() - start_ns_; }
   // Counts and logs the request.
   void Count(const absl::Status& end);
-  // The same of one whose call ends with it: the pushback goes into the call's trailers. Returns
-  // what the client gets.
+  // As Count, for a request that ends its call: adds the retry pushback to the call's trailers.
+  // Returns the status for the client.
   grpc::Status End(const absl::Status& status);
 
   const absl::StatusOr<Principal>& caller() const { return caller_; }
@@ -125,9 +125,9 @@ class Request {
   const Kernel& kernel() const { return *kernel_; }
   // The implementation that the client named.
   const std::string& requested() const { return implementation_; }
-  // What Choose found.
+  // The result of Choose.
   Candidate& chosen() { return chosen_; }
-  // Who runs it. REQUIRES: Choose was OK.
+  // Family name of the implementation that runs the request. REQUIRES: Choose was OK.
   const char* implementation() const { return FamilyName(row().implementation.family); }
   const Row& row() const { return deps_->registry->rows()[static_cast<size_t>(trace_.row)]; }
   const std::string& device() const {
@@ -147,8 +147,8 @@ class Request {
   void WarnOfReference() const;
   // PERMISSION_DENIED for a kernel, a row or a device that the caller may not use, by its name.
   absl::Status CheckPolicy() const;
-  // What the call that ends with `status` counts as: DEADLINE_EXCEEDED where its client left
-  // because the deadline passed.
+  // Returns the status that the call counts as: DEADLINE_EXCEEDED if the client left because the
+  // deadline passed.
   absl::Status Outcome(const absl::Status& status) const;
   void LogEnd(const absl::Status& status) const;
   void TraceEnd(const absl::Status& status);

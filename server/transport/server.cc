@@ -38,8 +38,8 @@ constexpr int kStreamsPerConnectionMax = 32;
 // ones took 200 to 370 MiB, most of which malloc kept when they had gone; so it is 30.
 constexpr int kTcpReadChunkBytesMax = 1 << 20;
 
-// Who connects and does not get as far as HTTP/2, through TLS where there is any, keeps a
-// descriptor and a thread's attention for no longer; gRPC would wait for two minutes.
+// Time limit for the TLS and HTTP/2 handshakes. A peer that does not complete them holds a
+// descriptor and a thread until then; gRPC would wait for two minutes.
 constexpr int kHandshakeMsMax = 20'000;
 // A connection without calls is closed after so long; clients make another when they need one.
 constexpr int kIdleMsMax = 30 * 60 * 1000;
@@ -55,8 +55,8 @@ constexpr int kPingIntervalMsMin = 5'000;
 // Identify refuses a call with more than 8 KiB by itself.
 constexpr int kMetadataBytesMax = 65'536;
 
-// What a principal's inflated messages may hold beside the tensor data of the largest one: its own
-// rest, and as much again for small messages beside it.
+// Bytes that a principal's inflated messages may hold besides the tensor data of the largest one:
+// the rest of that message, and as much again for small messages.
 constexpr int64_t kInflatedRestBytesMax = 2 * kMessageRestBytesMax;
 
 constexpr char kShuttingDown[] = "the server is shutting down";
@@ -108,7 +108,7 @@ absl::StatusOr<std::vector<ListeningSockets>> ListenAt(const std::vector<std::st
   return listening;
 }
 
-// Of this process, which has opened all that it needs but connections.
+// Returns the limits of this process, which has opened everything except connections.
 ConnectionLimits LimitsOfProcess(int64_t memory_mib) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);

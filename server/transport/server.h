@@ -46,13 +46,13 @@ class GrpcServer {
       std::shared_ptr<grpc::ServerCredentials> credentials = nullptr);
   ~GrpcServer();
 
-  // Of the library: "1.51.1".
+  // Returns the version of gRPC's library: "1.51.1".
   static std::string GrpcVersion();
 
-  // Where it listens, with the ports that were bound.
+  // The addresses that it listens at, with the bound ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Sets what grpc.health.v1 answers for "" and for the service while CheckReady finds nothing.
+  // Sets the answer of grpc.health.v1 for "" and for the service while CheckReady finds no fault.
   void SetServing(bool serving);
 
 
@@ -93,9 +93,9 @@ class GrpcServer {
   SendWatch sends_;
   const std::unique_ptr<LoadReporter> loads_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
-  HealthService* health_ = nullptr;  // of services_, as the next
+  HealthService* health_ = nullptr;  // in services_, as is inference_
   oip::InferenceService* inference_ = nullptr;
-  std::vector<std::string> service_names_;  // that reflection lists
+  std::vector<std::string> service_names_;  // the services that reflection lists
   std::vector<std::string> addresses_;
   // Counts the buffers that gRPC reads into until nobody refers to them.
   grpc::ResourceQuota quota_{"received messages"};

@@ -38,7 +38,7 @@ std::shared_ptr<grpc::Channel> Connect(const OtlpEndpoint& endpoint) {
                                    arguments);
 }
 
-// What the wall clock said when MonotonicNs said 0.
+// Wall clock time at which MonotonicNs was 0.
 int64_t UnixNs() { return absl::GetCurrentTimeNanos() - MonotonicNs(); }
 
 // The codes after which the protocol has the same spans sent again.
@@ -90,7 +90,7 @@ SpanExporter::SpanExporter(tracing::Tracer* tracer, SpanSource source, const Otl
 
 SpanExporter::~SpanExporter() {
   tracer_->Stop();
-  // What began before has had as much time as what begins now.
+  // A send that began earlier has had at least as much time.
   if (!ended_.WaitFor(kLastSendTimeout)) {
     absl::MutexLock lock(&mutex_);
     if (under_way_ != nullptr) under_way_->TryCancel();

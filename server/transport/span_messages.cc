@@ -11,7 +11,7 @@ namespace {
 
 namespace otlp = opentelemetry::proto;
 
-// Of the service that has the method.
+// Returns the service that has the method.
 absl::string_view ServiceOf(absl::string_view method) {
   return absl::StartsWith(method, "Model") ? "inference.GRPCInferenceService"
                                            : "warpcall.v1.KernelService";

@@ -12,7 +12,7 @@
 
 namespace warpcall {
 
-// Who sends the spans, and what the numbers in records stand for.
+// The sender of the spans, and the objects that the numbers in records refer to.
 struct SpanSource {
   const Registry* registry;
   const Engine* engine;

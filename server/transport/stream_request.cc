@@ -13,16 +13,16 @@
 namespace warpcall {
 namespace {
 
-// What may be held back because bytes before it have not come, and in how many pieces: any number
-// up to kHeldPiecesFree, then one for every kHeldPieceBytesMin bytes (ChunkAssembler gathers
-// smaller ones that follow each other).
+// Limits on data held back because earlier bytes have not come. The number of pieces is free up to
+// kHeldPiecesFree; beyond, each kHeldPieceBytesMin bytes allow one (ChunkAssembler gathers smaller
+// pieces that follow each other).
 constexpr int64_t kHeldBytesMax = 64 << 20;
 constexpr int64_t kHeldPiecesFree = 4096;
 constexpr int64_t kHeldPieceBytesMin = 256;
-// Every window brings what all share to the device once more: it has so many times as much of its
-// own at least.
+// Every window copies the shared inputs to the device again, so each has at least so many times as
+// many bytes of its own.
 constexpr int64_t kWindowPerSharedBytes = 4;
-// But not more than this part of the staging that there is beside it, which others need, too.
+// But a window takes at most this part of the staging that the shared inputs leave.
 constexpr int64_t kStagingShare = 2;
 
 int64_t BytesOf(const Problem& problem) {
@@ -68,7 +68,7 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   const Problem sizes[] = {full_, last_};
   RETURN_IF_ERROR(request_.Choose(absl::MakeConstSpan(sizes, full_ == last_ ? 1 : 2)));
   chosen_row_ = request_.trace().row;
-  // Of its inputs and outputs no more is here than so many windows.
+  // At most this many windows hold inputs and outputs at a time.
   RETURN_IF_ERROR(
       request_.Hold(SaturatingMultiply(std::min(windows_, kWindowsUnderWayMax), BytesOf(full_))));
   header_.ReleaseData();
@@ -248,7 +248,7 @@ std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
   window->trace.data_type = trace.data_type;
   window->trace.work = request_.kernel().op->work(*window->problem);
   std::unique_ptr<Job> job = request_.NewJob(*window->problem);
-  // What took the first window's place may not take one of another size.
+  // The row that took over the first window may not take a window of another size.
   if (!(*window->problem == ProblemOf(0))) {
     window->trace.row = chosen_row_;
     job->row = &deps_->registry->rows()[static_cast<size_t>(chosen_row_)];

@@ -38,7 +38,7 @@ inline constexpr int64_t kWindowsUnderWayMax = 4;
 // Data of one chunk: as much as a window, so that a stream holds little more than its windows
 // however the client cuts its tensors.
 inline constexpr int64_t kChunkBytesMax = 16 << 20;
-// What a compressed message of a stream may inflate to.
+// Most bytes that a compressed message of a stream may inflate to.
 inline constexpr int64_t kStreamMessageBytesMax = kChunkBytesMax + kMessageRestBytesMax;
 
 // A stream that holds inflated input goes on with so many bytes within ExecuteDeps::send_ns_max.
@@ -92,7 +92,7 @@ class StreamRequest {
   // At least one; see stream_window_bytes.
   int64_t PartsPerWindow() const;
   bool IsShared(size_t input) const;
-  // What the next window has of an input. REQUIRES: it has come.
+  // Takes the next window's part of an input. REQUIRES: that part has come.
   Slices TakeInput(size_t input, int64_t bytes);
   // RESOURCE_EXHAUSTED, for good.
   static absl::Status TooMuch(const std::string& what);

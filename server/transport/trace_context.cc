@@ -22,7 +22,7 @@ bool IsId(absl::string_view text, size_t digits) {
   return IsHex(text, digits) && text.find_first_not_of('0') != absl::string_view::npos;
 }
 
-// Whether the lowest bit of a hexadecimal digit is set. 'a' stands for 10 but is odd as a
+// Returns true if the lowest bit of a hexadecimal digit is set. 'a' stands for 10 but is odd as a
 // character.
 bool IsOddDigit(char digit) { return digit <= '9' ? (digit & 1) != 0 : (digit & 1) == 0; }
 

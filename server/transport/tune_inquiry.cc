@@ -21,8 +21,8 @@ namespace {
 
 // A reader wants to know by how much the first was faster, not all of thirty rows.
 constexpr size_t kToldRowsMax = 4;
-// Of a result that is no worse than its tolerance where that was checked, but was not checked
-// everywhere: more would be another function's.
+// Largest relative error of a row whose checked elements are within tolerance, as others were not
+// checked. A larger error shows that the row computes another function.
 constexpr double kRelativeErrorMax = 0.05;
 
 const Row* RowNamed(const Registry& registry, const Kernel& kernel, const std::string& name) {
@@ -42,7 +42,7 @@ TuningStamp ToStamp(const v1::RunStamp& stamp) {
           .throttle_reasons = absl::StrJoin(stamp.throttle_reasons(), ", ")};
 }
 
-// What a process says that may have been written over is no time, and no file may hold it.
+// A process whose memory was overwritten may report a value that is no time; no file may hold it.
 bool IsTime(double ns) { return std::isfinite(ns) && ns > 0; }
 
 // Rows that did not run, or of which nothing was compared, are neither right nor wrong.
@@ -104,8 +104,8 @@ const Row* FirstThatRuns(const ExecuteDeps& deps, const TunedClass& tuned,
   return nullptr;
 }
 
-// What is measured without a row stays so until somebody tunes again, so a row that would run has
-// to be tried first.
+// A Tune that misses a row stays in force until the next Tune, so every row that would run has to
+// be tried first.
 absl::Status CheckTried(const ExecuteDeps& deps, const std::string& bytes, Request& request) {
   v1::BenchmarkRequest message;
   RETURN_IF_ERROR(ParseSmall(bytes, &message));
