@@ -179,7 +179,7 @@ int HttpReader::FinishHead() {
   if (message.count(http::field::host) == 1)
     request_.hosts.emplace_back(ToAbsl(message[http::field::host]));
   request_.has_body = !parser_->is_done();
-  parser_->body_limit(kHttpBodyBytesMax);  // limits chunked bodies; ReadBody checks lengths
+  parser_->body_limit(kHttpBodyBytesMax);  // of chunks; ReadBody looks at a length
   request_.expects_continue =
       absl::EqualsIgnoreCase(ToAbsl(message[http::field::expect]), "100-continue");
   request_.keep_alive = message.keep_alive();
