@@ -33,8 +33,8 @@ constexpr int kOwnThreads = 14;
 // gRPC's timers, resolver, event engine and the server of its reflection, as far as they do not go
 // by processors.
 constexpr int kGrpcThreads = 8;
-// Threads of a team for a small job, which runs on a callback's thread. Its 256 KiB of a matrix
-// product are not worth more.
+// Threads of a team for a small job, which runs on a callback's thread. Its work, 256 KiB of a
+// matrix product, does not repay more threads.
 constexpr int kSmallTeam = 8;
 // Threads of each of gRPC's two executors, at most. gRPC allows twice as many as cores, and one
 // more for a long queue. They do handshakes and name look-ups; a server has few of these.

@@ -22,7 +22,7 @@ constexpr int kIterationsDefault = 100;
 constexpr int kIterationsMax = 100'000;
 constexpr int kImplementationsMax = 64;
 constexpr int64_t kTimeoutNsMax = 3'600'000'000'000;
-// Part of a call's time that is kept for its answer.
+// A call keeps one part in kAnswerShare of its time for the answer.
 constexpr int64_t kAnswerShare = 10;
 constexpr int64_t kAnswerNsMin = 100'000'000;
 constexpr int64_t kAnswerNsMax = 1'000'000'000;

@@ -22,7 +22,7 @@ constexpr int64_t kHeldPieceBytesMin = 256;
 // Every window copies the shared inputs to the device again, so each has at least so many times as
 // many bytes of its own.
 constexpr int64_t kWindowPerSharedBytes = 4;
-// But a window takes at most this part of the staging that the shared inputs leave.
+// But a window takes at most one part in so many of the staging that the shared inputs leave.
 constexpr int64_t kStagingShare = 2;
 
 int64_t BytesOf(const Problem& problem) {
