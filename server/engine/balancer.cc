@@ -8,9 +8,9 @@
 namespace warpcall {
 namespace {
 
-// What differs by less is as good: so much a wake-up costs, and predictions are off by. Without it,
-// while each of two devices was at a search of unknown length, predicted as 20 and as 40 us, all
-// that came went to one of them: 855 to 526 answers on two H200s, 1.4 to 1 in balancer_test.
+// Smaller differences count as equal: a wake-up costs as much, and predictions err by as much.
+// Without this margin, while each of two devices was at a search of unknown length, predicted as 20
+// and 40 us, all new jobs went to one: 855 to 526 answers on two H200s, 1.4 to 1 in balancer_test.
 constexpr int64_t kEqualNs = 100'000;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Which of several devices of one kind gets the next job: the one with the least predicted work on
-// its books.
+// Chooses among several devices of one kind: the next job goes to the one with the least predicted
+// work on its books.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace warpcall {
 
 class Balancer;
 
-// Predicted work on a device's books, from the moment that the device is chosen until the job that
-// brought it has ended. Move-only; must not outlive its balancer.
+// Predicted work on a device's books, from the choice of the device until the end of the job that
+// brought it. Move-only; must not outlive its balancer.
 class DeviceLoad {
  public:
   DeviceLoad() = default;  // none
@@ -38,22 +38,22 @@ class DeviceLoad {
 // Thread-safe.
 class Balancer {
  public:
-  // Devices are numbered in the order in which they are added. `lanes`: how many jobs it works on
-  // at once. REQUIRES: nothing was chosen yet.
+  // Devices are numbered in the order in which they are added. `lanes` is the number of jobs that
+  // the device runs at once. REQUIRES: nothing was chosen yet.
   void AddDevice(int lanes);
 
-  // The one of `devices`, at least one, with the least work on its books, and among equals (within
-  // 100 us) one with a free lane, and then the one that got work longest ago. Nothing else is
-  // remembered of what has ended: one job that was thought long, and was not, must not send the
-  // next thousand elsewhere. `ns` of predicted work are on the books when this returns, so that
-  // whoever chooses next sees them.
+  // Chooses the one of `devices`, at least one, with the least work on its books. Among equals
+  // (within 100 us) a device with a free lane comes first, then the one that got work longest ago.
+  // Ended jobs leave no other trace: one job that was overestimated must not send the next thousand
+  // elsewhere. Enters `ns` of predicted work on the books before it returns, so that the next
+  // choice sees it.
   DeviceLoad Choose(absl::Span<const int> devices, int64_t ns);
 
-  // For a job whose device is settled: work for `device`, in place of what `chosen` holds, which
-  // may be none.
+  // For a job whose device is settled: enters work for `device`, in place of the load `chosen`,
+  // which may be none.
   DeviceLoad Settle(DeviceLoad chosen, int device, int64_t ns);
 
-  // On the books of the device.
+  // Predicted work on the device's books.
   int64_t load_ns(int device) const;
 
  private:

@@ -51,7 +51,7 @@ absl::StatusOr<Candidate> Chooser::Next(absl::Span<const Problem> problems) cons
   RETURN_IF_ERROR(choices_->registry->CheckImplementationName(kernel, question_.implementation));
   bool exists = false;
   std::vector<absl::Status> reasons;
-  absl::InlinedVector<int, 8> able;  // devices of the first kind that is
+  absl::InlinedVector<int, 8> able;  // devices of the first kind that can run it
   absl::InlinedVector<Candidate, 1> candidates;
   for (int i = 0; i < static_cast<int>(choices_->places.size()); ++i) {
     const DeviceProperties& device = Properties(i);
@@ -105,7 +105,7 @@ absl::StatusOr<Candidate> Chooser::FindOn(int index, absl::Span<const Problem> p
   Classes classes;
   for (const Problem& problem : problems)
     classes.push_back(choices_->tuning->Find(*question_.kernel, problem, index));
-  const Row* denied = nullptr;  // the best of those that the caller may not use
+  const Row* denied = nullptr;  // the best of those that the policy denies
   const auto allows = [&](const Row& row) -> absl::Status {
     // An implementation that refused other requests is tried again for a request that names it.
     if (!Registry::Pins(row, question_.implementation))
@@ -131,7 +131,7 @@ absl::StatusOr<Candidate> Chooser::FindOn(int index, absl::Span<const Problem> p
         !allows(row).ok())
       continue;
     found.row = &row;
-    // A row's name leaves nothing to choose.
+    // A pinned name leaves nothing to choose.
     if (!Registry::Pins(row, question_.implementation)) found.tuned = std::move(classes.front());
     if (is_auto) found.why = AutoChoice::kTuned;
     return found;

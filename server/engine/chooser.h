@@ -1,6 +1,6 @@
-// Chooses what runs a problem. Candidates are the implementations of its kernel on the engine's
-// devices; filters (name, policy, health, what was tried, measured and refused) drop those that
-// will not do, and the best of the rest comes first.
+// Chooses the implementation and device for a problem. Candidates are the implementations of its
+// kernel on the engine's devices. Filters (name, policy, health, trials, measurements, refusals)
+// drop the unsuitable ones, and the best of the rest comes first.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@
 
 namespace warpcall {
 
-// What choosers look at: one per engine, which outlives them.
+// Data that choosers read: one per engine, which outlives them.
 struct Choices {
   struct Place {
     const Device* device;
@@ -36,7 +36,7 @@ struct Choices {
   std::vector<Place> places;  // numbered as in TuningTable and Balancer, in order of preference
 };
 
-// What a request names, and what its caller may use. Texts and functions refer to their request.
+// A request's implementation, device and policy. Views and functions refer to the request.
 struct Question {
   const Kernel* kernel;
   absl::string_view implementation;  // empty, "auto", a row or a family
@@ -49,10 +49,10 @@ struct Question {
 struct Candidate {
   int device = 0;
   const Row* row = nullptr;
-  // By which the row was chosen; null: by the op's order, or by its name.
+  // The measurement that decided; null: the op's order, or the implementation's name, did.
   std::shared_ptr<const TunedClass> tuned;
   AutoChoice why = AutoChoice::kNone;
-  DeviceLoad load;  // for the job: whoever chooses next sees it, submitted or not
+  DeviceLoad load;  // the job's; already on the books, whether or not the job is submitted
 
   void WriteTo(RequestTrace* trace) const {
     trace->row = row->id;
@@ -61,27 +61,27 @@ struct Candidate {
   }
 };
 
-// Yields one request's candidates, each when the one before has refused. Copies go on by
-// themselves. Used by one thread at a time.
+// Yields one request's candidates, each when the one before has refused. A copy continues
+// independently. Used by one thread at a time.
 class Chooser {
  public:
   Chooser() = default;  // has no candidates
   Chooser(const Choices* choices, Question question)
       : choices_(choices), question_(std::move(question)) {}
 
-  // Finds a row that runs each of `problems`, which differ in size alone, on the first device that
-  // has one, or on the one with the least predicted work among those of its kind: see Balancer. The
-  // class of the first problem decides. NOT_FOUND lists the devices; UNIMPLEMENTED gives every
-  // row's reason; PERMISSION_DENIED when the caller may not use what would run it; UNAVAILABLE when
-  // the devices asked for are lost or being started again, or a row that would do was not tried
-  // yet. REQUIRES: there is a problem.
+  // Finds an implementation that runs each of `problems`, which differ in size alone, on the first
+  // device that has one, or on the one with the least predicted work of its kind (Balancer). The
+  // class of the first problem decides. NOT_FOUND lists the devices. UNIMPLEMENTED gives every
+  // implementation's reason. PERMISSION_DENIED: the policy excludes those that would run it.
+  // UNAVAILABLE: the named devices are lost or restarting, or a usable implementation is still on
+  // trial. REQUIRES: there is a problem.
   absl::StatusOr<Candidate> Next(absl::Span<const Problem> problems) const;
-  // Finds the next one after `row`, which has refused with `refusal`. Returns `refusal` where the
-  // request named that row, or where the caller may not use those that would run it.
+  // Finds the next candidate after `row`, which has refused with `refusal`. Returns `refusal` if
+  // the request named that row, or if the policy excludes those that would run it.
   absl::StatusOr<Candidate> NextAfter(const Row& row, const absl::Status& refusal,
                                       absl::Span<const Problem> problems);
 
-  // Candidates of other devices are dropped from here on.
+  // From now on considers candidates of `device` only.
   void StayOn(int device) { question_.device = Properties(device).name; }
 
  private:
@@ -93,7 +93,7 @@ class Chooser {
   const DeviceProperties& Properties(int device) const {
     return choices_->places[static_cast<size_t>(device)].device->properties();
   }
-  // The best candidate on one device, which works and may be used; without a load.
+  // Returns the best candidate on one healthy and allowed device; without a load.
   absl::StatusOr<Candidate> FindOn(int device, absl::Span<const Problem> problems) const;
   absl::Status CheckDevice(int device) const;
   absl::Status NoSuchDevice() const;

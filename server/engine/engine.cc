@@ -12,7 +12,7 @@
 namespace warpcall {
 namespace {
 
-// What a gRPC thread may copy: as long as it takes to wake a lane.
+// Most bytes that a gRPC thread may copy: the copy takes as long as waking a lane.
 constexpr int64_t kRunByCallerBytesMax = 256 << 10;
 
 int LanesOf(const Device& device, const EngineOptions& options) {
@@ -159,7 +159,7 @@ absl::Status Engine::Place(Runner* runner, std::unique_ptr<Job>* job) {
   return *job == nullptr ? absl::OkStatus() : runner->scheduler.Submit(job);
 }
 
-// Leaves the job where it is when something of its principal waits or every lane for callers is in
+// Leaves the job in place when something of its principal waits or every lane for callers is in
 // use.
 absl::Status Engine::RunHere(Runner* runner, std::unique_ptr<Job>* job) {
   for (const std::unique_ptr<CallerLane>& caller : runner->caller_lanes) {

@@ -1,4 +1,4 @@
-// Owns the devices and what serves them: per device a queue, a staging pool and its lanes.
+// Owns the devices and their serving parts: per device a queue, a staging pool and its lanes.
 #pragma once
 
 #include <atomic>
@@ -37,24 +37,24 @@ struct EngineOptions {
   int lanes_per_gpu = 2;
   size_t staging_bytes = size_t{1} << 30;  // per device
   QueueLimits queue = {1024, int64_t{1} << 30};
-  // Jobs of at most 256 KiB of operands that are measured to take the CPU device at most this long
-  // are run by the thread that submits them, when nothing of their principal waits. 0: none.
+  // The submitting thread runs jobs of at most 256 KiB of operands that are measured to take the
+  // CPU device at most this long, if nothing of their principal waits. 0: it runs none.
   int64_t run_by_caller_ns_max = 0;
-  // How long a GPU's lane that has no more to do looks for more before it sleeps.
+  // How long a GPU's idle lane looks for more work before it sleeps.
   int64_t lane_spin_ns = 0;
-  // Threads that copy large inputs, a lane's own included.
+  // Threads that copy large inputs, including the lane's own.
   int copy_threads = 1;
-  // For which a job may hold its lane: work that is known to take longer is refused, what does so
-  // stopped.
+  // Longest that a job may hold its lane: work known to take longer is refused, a job that does
+  // take longer is stopped.
   int64_t run_ns_max = kNoDeadline;
   Clock clock = MonotonicNs;
-  // Whether lanes and schedulers have threads. False: whoever has the engine does what those would
-  // do, in an order and at times of its own: see Engine::parts.
+  // True: lanes and schedulers have threads. False: the engine's owner does the threads' work, in
+  // an order and at times of its own choice; see Engine::parts.
   bool threads = true;
-  // What carries out a lane's jobs. Null: a stream of the device, in this process.
+  // Creates the executor of a lane's jobs. Null: a stream of the device, in this process.
   std::function<absl::StatusOr<std::unique_ptr<Executor>>(Device*)> create_executor;
-  // Called once, on any thread, when every device of the first one's kind was lost: what the server
-  // is there for is gone, and only a new process gets it back.
+  // Called once, on any thread, when every device of the first one's kind was lost. The server is
+  // then of no use, and only a new process gets the devices back.
   std::function<void()> on_devices_lost = [] {};
 };
 
@@ -68,72 +68,72 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(
       const Registry& registry, std::vector<std::unique_ptr<Device>> devices,
       const EngineOptions& options);
-  // Finishes what was accepted.
+  // Waits until all accepted jobs are done.
   ~Engine();
 
   int device_count() const { return static_cast<int>(runners_.size()); }
   const Device& device(int index) const { return *runners_[static_cast<size_t>(index)]->device; }
-  // How many devices of the kind work.
+  // Number of healthy devices of the kind.
   int CountHealthy(DeviceKind kind) const;
-  // Of each device.
+  // Staging memory of each device.
   int64_t staging_bytes() const {
     return static_cast<int64_t>(runners_.front()->staging.total_bytes());
   }
 
   // For choosers, which the engine outlives.
   const Choices& choices() const { return choices_; }
-  // The first candidate of a Chooser that nothing else is asked of.
+  // The first candidate of a temporary Chooser.
   absl::StatusOr<Candidate> Choose(const Kernel& kernel, absl::string_view implementation,
                                    absl::string_view device, const Problem& problem) const {
     return Chooser(&choices_, {&kernel, implementation, device})
         .Next(absl::MakeConstSpan(&problem, 1));
   }
 
-  // RESOURCE_EXHAUSTED when one more job of `principal` would surely be refused, whatever it is
-  // and whichever device it is for: so that nobody needs to look what it is.
+  // RESOURCE_EXHAUSTED when one more job of `principal` would surely be refused, whatever the job
+  // and its device. Saves the caller from parsing such a request.
   absl::Status CheckRoomFor(uint64_t principal) const;
 
-  // Takes the job or leaves it with the reason, as Scheduler::Submit. A job that was taken is done
-  // exactly once, perhaps before Submit returns.
+  // Accepts the job, or leaves it and returns the reason, as Scheduler::Submit does. An accepted
+  // job is done exactly once, perhaps before Submit returns.
   absl::Status Submit(std::unique_ptr<Job>* job);
 
-  // Ends a job with CANCELLED, or DEADLINE_EXCEEDED when that has passed, if it still waits; one
-  // that a lane has taken ends when it looks. REQUIRES: the job's `cancelled` was set before.
+  // Ends a waiting job with CANCELLED, or with DEADLINE_EXCEEDED if its deadline has passed. A job
+  // that holds a lane ends when it next checks. REQUIRES: the job's `cancelled` was set before.
   void Cancel(int device, const JobKey& key);
 
-  // From now on Submit answers UNAVAILABLE, but for jobs that continue a request.
+  // From now on Submit returns UNAVAILABLE, except for jobs that continue a request.
   void Refuse();
-  // True when every accepted job was done before `timeout` passed.
+  // Returns true if every accepted job was done before `timeout` passed.
   bool AwaitIdle(absl::Duration timeout);
 
-  // What EndAll found.
+  // Jobs that EndAll found.
   struct Unfinished {
     int64_t waiting = 0;
     int64_t running = 0;
   };
-  // Ends what was accepted with UNAVAILABLE: what waits now, what runs when it looks at its stop
-  // flag, or else by force where a device has a process of its own. Nothing is accepted from then
-  // on.
+  // Ends all accepted jobs with UNAVAILABLE: waiting jobs now, running jobs when they next check
+  // their stop flag. A device with a process of its own ends running jobs by force. The engine
+  // accepts nothing from then on.
   Unfinished EndAll();
-  // What lanes work on.
+  // Jobs that the lanes run.
   std::vector<Scheduler::Running> RunningJobs() const;
 
-  // By which rows are chosen; it knows this engine's devices by their numbers.
+  // The table by which implementations are chosen; it knows this engine's devices by their numbers.
   TuningTable& tuning() { return tuning_; }
 
-  // What trials of a row (Row::id) on this machine have shown: predicts work that no job was of
-  // yet.
+  // Sets the rate that trials of an implementation (Row::id) on this machine have shown; it
+  // predicts work before the first job.
   void SetRate(int row, const ServiceRate& rate) { history_.SetRate(row, rate); }
 
-  // A reading of what a copy within the device's memory reaches.
+  // Adds a reading of the speed of a copy within the device's memory.
   void NoteBandwidth(int device, double bytes_per_second);
-  // The best reading: whatever else uses the memory only lowers it.
+  // The best reading: other use of the memory only lowers a reading.
   Bandwidth bandwidth(int device) const;
 
   std::vector<DeviceSnapshot> Snapshot() const;
 
-  // What a device's threads work on: each lane's thread runs what TryNext finds until that is over,
-  // and one ends what starves. For whoever does so in their place. REQUIRES: there are no threads.
+  // The parts that a device's threads use: lane threads run the jobs of TryNext until `over`, a
+  // timer calls EndStarved. For an owner that does so itself. REQUIRES: there are no threads.
   struct Parts {
     StagingPool* staging;
     Scheduler* scheduler;
@@ -156,7 +156,7 @@ class Engine {
     BusyMeter busy;
     mutable absl::Mutex bandwidth_mutex;
     double bandwidths[2] ABSL_GUARDED_BY(bandwidth_mutex) = {0, 0};  // the best two readings
-    // For jobs that the caller runs. Not waited for: one that is taken sends the job to the queue.
+    // Lanes for jobs that the caller runs. If all are in use, the job goes to the queue.
     std::vector<std::unique_ptr<CallerLane>> caller_lanes;
     std::vector<std::unique_ptr<Lane>> lanes;
     std::unique_ptr<Lane> preparing_lane;              // null: nothing is prepared
@@ -190,7 +190,7 @@ class Engine {
   std::atomic<bool> devices_lost_{false};
   absl::Mutex mutex_;
   SteadyCondVar idle_;
-  int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;  // and not done
+  int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;  // accepted and not done
   std::vector<std::unique_ptr<Runner>> runners_;
 };
 

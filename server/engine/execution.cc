@@ -16,9 +16,9 @@ namespace warpcall {
 namespace {
 
 // Larger workspaces are returned after the job, so that one odd request does not keep memory for
-// good; where a device pools its memory, all are.
+// good. A device that pools its memory gets all workspaces back.
 constexpr size_t kWorkspaceKeptBytesMax = size_t{256} << 20;
-// When device memory is short: about one large job's time.
+// Pushback when device memory is short: about one large job's time.
 constexpr int64_t kMemoryPushbackMs = 200;
 
 absl::Status RefuseForMemory(absl::Status status) {
@@ -31,10 +31,10 @@ absl::Status RefuseForMemory(absl::Status status) {
 struct Execution::Placement {
   absl::InlinedVector<char*, 3> staging;   // per operand, inputs first
   absl::InlinedVector<char*, 3> operands;  // where kernels see them
-  absl::Span<const StagingRange> ranges;   // of `staging`, the caller's
+  absl::Span<const StagingRange> ranges;   // the caller's, for `staging`
   void* workspace = nullptr;
   absl::InlinedVector<Buffer, 3> device_memory;
-  // By Cut::KindOf: kept until the device is done with the job.
+  // Indexed by Cut::KindOf; kept until the device is done with the job.
   PlanPtr plans[2];
 };
 
@@ -42,9 +42,9 @@ struct Execution::Cut {
   bool mirrored = false;  // operands lie in device memory and are copied
   Rounds rounds;
   const Problem* whole = nullptr;
-  absl::InlinedVector<Problem, 2> parts;  // of more than one round: all but the last, and the last
+  absl::InlinedVector<Problem, 2> parts;  // if more than one round: all but the last, and the last
 
-  // All rounds are alike but the last.
+  // All rounds except the last are alike.
   size_t KindOf(int64_t round) const { return !parts.empty() && round == rounds.count - 1 ? 1 : 0; }
   const Problem& ProblemOf(int64_t round) const {
     return parts.empty() ? *whole : parts[KindOf(round)];
@@ -102,7 +102,7 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
   if (!placement.ok()) return RefuseForMemory(std::move(placement).status());
   absl::Status status = MakePlans(job, cut, &*placement);
   if (status.ok()) status = RunPlaced(job, cut, *placement);
-  // Whatever was enqueued before an error may still touch memory that others get next.
+  // Work enqueued before an error may still touch memory that other jobs get next.
   if (!status.ok()) stream_->Synchronize().IgnoreError();
   return RefuseForMemory(std::move(status));
 }
@@ -155,7 +155,7 @@ absl::StatusOr<PlanPtr> Execution::MakePlan(const Job& job, const Piece& piece) 
                     job.row->implementation, piece.problem);
 }
 
-// That of the lane, as large at least.
+// Returns the lane's workspace, at least that large.
 absl::StatusOr<void*> Execution::Workspace(size_t bytes) {
   if (bytes == 0) return nullptr;
   if (bytes > workspace_.bytes()) {
@@ -176,7 +176,7 @@ LaunchContext Execution::ContextOf(const Job& job, const Placement& placement) c
 absl::Status Execution::RunPlaced(const Job& job, const Cut& cut, const Placement& placement) {
   const int64_t start_ns = clock_();
   RETURN_IF_ERROR(Enqueue(job, placement, cut));
-  // Asked while the device works.
+  // Read while the device works.
   RETURN_IF_ERROR(NoteShape(job, placement, cut));
   RETURN_IF_ERROR(Wait(job));
   RequestTrace& trace = *job.trace;
@@ -196,7 +196,7 @@ absl::Status Execution::Wait(const Job& job) {
 absl::Status Execution::Enqueue(const Job& job, const Placement& placement, const Cut& cut) {
   const Phase phase("enqueue", job.key.id);
   const PlanPtr& plan = placement.plans[0];
-  // A workspace lies elsewhere when the job comes again.
+  // A workspace may lie elsewhere when the job repeats.
   const bool replayable = plan->traits().may_be_replayed && placement.workspace == nullptr;
   if (!cut.mirrored && replayable && stream_->records()) {
     const Piece piece(placement, cut, 0);
@@ -231,7 +231,7 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
   return stream_->Mark(Milestone::kOutputsReady);
 }
 
-// On the CPU device this is the kernel itself.
+// On the CPU device this runs the kernel itself.
 absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placement& placement) {
   WARPCALL_CHECK(placement.plans[piece.kind] != nullptr, job.key.id, piece.kind);
   WARPCALL_DCHECK(placement.plans[piece.kind]->traits().workspace_bytes <= workspace_.bytes(),

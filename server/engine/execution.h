@@ -1,4 +1,4 @@
-// From staged inputs to staged outputs: a job's work on a device.
+// Runs a job on a device: from staged inputs to staged outputs.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace warpcall {
 
-// Owns a stream and what one keeps between jobs. Used by one thread.
+// Owns a stream and the memory and recordings kept between jobs. Used by one thread.
 class Execution final : public Executor {
  public:
   Execution(Device* device, std::unique_ptr<Stream> stream, Clock clock);
@@ -26,15 +26,15 @@ class Execution final : public Executor {
  private:
   // Where the kernel reads and writes: staging itself, or device memory that mirrors it.
   struct Placement;
-  // Whether the job's operands are mirrored, its rounds and their problems.
+  // The job's rounds and their problems, and whether its operands are mirrored.
   struct Cut;
-  // One launch: a problem and where its operands lie.
+  // One launch: a problem and the location of its operands.
   struct Piece;
 
   Cut CutUp(const Job& job, bool mirrored) const;
   // Finds memory for the operands.
   absl::StatusOr<Placement> Place(absl::Span<const StagingRange> staging, const Cut& cut);
-  // Leaves the row's plans, and a workspace for them, in `placement`.
+  // Stores the implementation's plans, and a workspace for them, in `placement`.
   absl::Status MakePlans(const Job& job, const Cut& cut, Placement* placement);
   absl::StatusOr<PlanPtr> MakePlan(const Job& job, const Piece& piece);
   absl::StatusOr<void*> Workspace(size_t bytes);

@@ -1,5 +1,5 @@
-// Whatever carries a lane's job from staged inputs to staged outputs: a stream of this process, or
-// a worker process.
+// Interface that carries a lane's job from staged inputs to staged outputs. A stream of this
+// process implements it, and so does a worker process.
 #pragma once
 
 #include "absl/status/status.h"
@@ -19,10 +19,10 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Called first by the thread that runs jobs.
+  // The thread that runs jobs calls this first.
   virtual absl::Status BindThread() = 0;
-  // `staging`: the inputs, filled, then the outputs. Returns when the device is done with them,
-  // also when it failed or the job's watch ended it; fills in the trace's times and launch.
+  // `staging` holds the inputs, then room for the outputs. Returns when the device is done with it,
+  // also after an error or a stop by the job's watch; fills in the trace's times and launch.
   virtual absl::Status Run(const Job& job, absl::Span<const StagingRange> staging) = 0;
 };
 

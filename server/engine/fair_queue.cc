@@ -10,18 +10,18 @@ namespace warpcall {
 namespace {
 
 // How far a principal may be ahead of the others before they go first: enough for deadlines to
-// order what a few principals send, and short beside the latencies that a burst must not raise.
+// order the jobs of a few principals, and short beside the latencies that a burst must not raise.
 constexpr int64_t kTurnNs = 1'000'000;
-// Looked at for the earliest deadline, and for the work ahead; bounds the time under the lock.
+// Searched for the earliest deadline and the work ahead; bounds the time under the lock.
 constexpr size_t kPrincipalsLookedAtMax = 64;
 constexpr int kJobsLookedAtMax = 1024;
-// Jobs of one principal that are asked whether they are held back.
+// Jobs of one principal that are tested for being held back.
 constexpr int kJobsHeldBackMax = 64;
-// Principals without jobs whose accounts are kept, so that one that sends its jobs one by one
-// does not start anew each time.
+// Principals without jobs whose accounts are kept, so that a principal that sends its jobs one by
+// one does not start anew each time.
 constexpr size_t kIdlePrincipalsMax = 1024;
 
-// The first of a principal's jobs that is not held back; null when those looked at all are.
+// Returns a principal's first job that is not held back; null if the tested ones all are.
 template <typename Jobs>
 Job* FirstFree(const Jobs& jobs, absl::FunctionRef<bool(Job&)> held_back) {
   int looked_at = 0;
@@ -87,7 +87,7 @@ std::unique_ptr<Job> FairQueue::Pop(absl::FunctionRef<bool(Job&)> may_run,
     Principal* principal;
     const Order& order() const { return principal->jobs.begin()->first; }
   };
-  // By account, within a turn of the first. Those passed over leave, and others take their places.
+  // By account, within a turn of the first. Principals that can't run leave, and others follow.
   absl::InlinedVector<Candidate, kPrincipalsLookedAtMax> candidates;
   auto next = by_account_.begin();
   for (;;) {
@@ -197,7 +197,7 @@ int64_t FairQueue::WorkAheadOf(const Job& job) const {
   int64_t ahead_ns = 0;
   int looked_at = 0;
   for (const auto& [account_ns, id] : by_account_) {
-    // What another principal has before us in time counts for a turn at most: then it is ours.
+    // Earlier jobs of another principal count for a turn at most: after that it is our turn.
     int64_t left_ns = id == job.key.principal ? kNoDeadline : kTurnNs;
     for (const auto& [other, waiting] : principals_.find(id)->second->jobs) {
       if (other > order || left_ns <= 0) break;

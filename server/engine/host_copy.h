@@ -1,5 +1,5 @@
-// The one place where the host copies tensor bytes, so that what is counted is what was copied.
-// tests/tidy lets nothing else in server/engine, server/transport and server/worker copy.
+// The one place where the host copies tensor bytes, so that the counters are exact. tests/tidy lets
+// nothing else in server/engine, server/transport and server/worker copy.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class CopyCounter {
   std::atomic<int64_t> bytes_{0};
 };
 
-// Copies `from`, which does not overlap `to`, and counts it.
+// Copies `from`, which does not overlap `to`, and adds its size to `counter`.
 inline void CopyOnHost(char* to, absl::Span<const char> from, CopyCounter* counter) {
   if (from.empty()) return;
   WARPCALL_DCHECK(to != nullptr, from.size());

@@ -9,8 +9,8 @@ namespace warpcall {
 namespace {
 
 // gRPC sends a timeout of a second or more rounded up, by 1 % at most, and the call's header may
-// wait longer than its cancellation: 2500 clients with 0.5 to 5 s left up to 28 ms early, but for
-// three, on two busy cores.
+// wait longer than its cancellation: of 2500 clients with 0.5 to 5 s, all but three left at most 28
+// ms early, on two busy cores.
 constexpr int64_t kClocksApartNs = 10'000'000;
 constexpr int64_t kShareOfTimeout = 20;
 

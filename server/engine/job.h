@@ -26,69 +26,69 @@ using InputPieces = absl::InlinedVector<absl::Span<const char>, 2>;
 
 // Names a job while it waits.
 struct JobKey {
-  uint64_t principal = 0;  // who it is for: whose turn it is is decided between principals
+  uint64_t principal = 0;  // whom the job is for; turns are shared out between principals
   int64_t deadline_ns = kNoDeadline;
   uint64_t id = 0;  // unique; breaks ties between deadlines: first come, first served
 };
 
 struct Job {
   JobKey key;
-  double share = 1;  // of the device's time, that its principal has beside others with 1; over 0
-  const Op* op = nullptr;  // of the row; null: the job is never cut
+  double share = 1;  // its principal's part of the device's time, relative to others' 1; > 0
+  const Op* op = nullptr;  // the implementation's op; null: the job is never cut
   const Row* row = nullptr;
-  Chooser chooser;  // where the row refuses the problem: of others
+  Chooser chooser;  // finds another implementation when `row` refuses the problem
   int device = 0;   // position in the engine's list
   Problem problem;
   absl::InlinedVector<InputPieces, 2> inputs;  // valid until release_inputs
   int64_t input_bytes = 0;
   int64_t output_bytes = 0;
   int64_t submitted_ns = 0;
-  int64_t starved_since_ns = 0;  // it is its principal's next, but there is no staging; 0: no
-  StagingBuffers staging;        // for inputs, then outputs: taken before the job reaches a lane
-  // What the row finds out about the problem before it runs, here or in a job before; null:
-  // nothing.
+  int64_t starved_since_ns = 0;  // when it became its principal's next without staging; 0: not so
+  StagingBuffers staging;        // for inputs, then outputs; there before the job reaches a lane
+  // The implementation's work on the problem before its first run, such as a search; shared by jobs
+  // for the same problem. Null: nothing to prepare.
   std::shared_ptr<Preparation> preparation;
   bool is_prepared() const { return preparation == nullptr || preparation->done.load(); }
-  // It was to be prepared, and is not known to take long, when it was let in: set by
+  // True if the job needed preparation when it was admitted and is not known to take long. Set by
   // Scheduler::Submit.
   bool is_to_be_prepared = false;
-  // Part of a request of which parts have run: accepted while the server drains.
+  // Part of a request that has already run parts: accepted while the server drains.
   bool continues = false;
-  // How long a lane is expected to take, and whether that was measured: set by Engine::Submit.
+  // Expected lane time, and whether it rests on measurements. Set by Engine::Submit.
   int64_t predicted_ns = 0;
   bool prediction_measured = false;
-  // The same where too little would harm others.
+  // Upper bound of predicted_ns, used where an underestimate would delay other jobs.
   int64_t predicted_ns_at_most = 0;
-  // On the device's books until the job has ended: from Engine::Choose, or else from Submit. Not if
-  // it is to be prepared.
+  // Predicted work on the device's books until the job ends: entered by Engine::Choose, or else by
+  // Submit. Empty for a job that is to be prepared.
   DeviceLoad load;
-  // While a lane works on it: what may end it early. Null elsewhere, as in a worker.
+  // Can end the job early while a lane works on it. Null elsewhere, as in a worker.
   const RunWatch* watch = nullptr;
-  // Set by whoever lost interest; outlives the job.
+  // Set by the owner that no longer wants the result; outlives the job.
   const std::atomic<bool>* cancelled = nullptr;
-  // Outlives `done`; kernel, row and work are filled in.
+  // Outlives `done`. The lane fills in kernel, row and work.
   RequestTrace* trace = nullptr;
 
-  // Called at most once, when nothing reads `inputs` any more and the work is still to come; gives
-  // their memory back early. A job that ends before its inputs were copied leaves them to its
-  // owner.
+  // Called at most once, when nothing reads `inputs` any more and the work is still to come: the
+  // owner can free their memory early. Not called for a job that ends before its inputs were
+  // copied; its owner still holds them then.
   absl::AnyInvocable<void()> release_inputs;
-  // Called exactly once, on a lane's thread or in Engine::Cancel: how it ended and, when OK, one
-  // buffer per output. The last thing that touches the job's owner.
+  // Called exactly once, on a lane's thread or in Engine::Cancel, with the job's status and, when
+  // OK, one buffer per output. The engine does not touch the job's owner afterwards.
   absl::AnyInvocable<void(absl::Status, StagingBuffers)> done;
-  // Called after `done`, when the load is off the books: the engine's own count.
+  // Called after `done`, when the load is off the books. Lets the engine count its jobs.
   absl::AnyInvocable<void()> ended;
 };
 
 // Calls `done`, after which all that the job points to may be gone, and `ended`.
 void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers outputs = {});
 
-// OK while somebody waits for the job: CANCELLED or DEADLINE_EXCEEDED otherwise.
+// OK while the client still waits for the job; CANCELLED or DEADLINE_EXCEEDED otherwise.
 absl::Status CheckStillWanted(const Job& job, int64_t now_ns);
 
-// Whether the client of a call that began at `begin_ns` and is cancelled at `now_ns` left because
-// its deadline passed: a client counts its deadline by its own clock, and cancels somewhat before
-// the server's clock has reached it.
+// True if the client of a call that began at `begin_ns` and was cancelled at `now_ns` left because
+// its deadline passed. A client measures its deadline by its own clock, and cancels slightly before
+// the server's clock reaches it.
 bool LeftAtDeadline(int64_t begin_ns, int64_t deadline_ns, int64_t now_ns);
 
 }  // namespace warpcall

@@ -11,13 +11,13 @@
 namespace warpcall {
 namespace {
 
-// Copying so much takes some 20 us, as long as it takes to wake a helper.
+// Copying this much takes some 20 us, as long as waking a helper.
 constexpr int64_t kCopyGrainBytes = 256 << 10;
 
-// One input, by several threads when it is large.
+// Copies one input, on several threads when it is large.
 void CopyPieces(const InputPieces& pieces, const StagingBuffer& staging, cpu::ThreadPool* copiers,
                 CopyCounter* counter) {
-  absl::InlinedVector<size_t, 8> begins = {0};  // of each piece in the whole, and the end
+  absl::InlinedVector<size_t, 8> begins = {0};  // each piece's start in the input, then the end
   for (const absl::Span<const char>& piece : pieces) begins.push_back(begins.back() + piece.size());
   WARPCALL_CHECK(begins.back() <= staging.bytes(), begins.back(), staging.bytes());
   char* const to = staging.data();
@@ -57,7 +57,7 @@ Lane::Lane(const LaneShared& shared, std::unique_ptr<Executor> executor)
     : shared_(shared), executor_(std::move(executor)) {}
 
 void Lane::BindThread() {
-  // A thread that could not be bound fails in every call that follows, which says so to the client.
+  // A thread that could not be bound fails in every later call, which reports it to the client.
   executor_->BindThread().IgnoreError();
 }
 
@@ -103,19 +103,19 @@ absl::Status Lane::Run() {
   job.watch = &watch;
   absl::Status status = RunSomeRow(job, ranges);
   job.watch = nullptr;
-  // A refusal is found out once, too.
+  // A refusal completes a preparation, too.
   is_prepared_ = status.ok() || absl::IsUnimplemented(status);
   job.trace->device_done_ns = shared_.limits->clock();
   const int64_t taken_ns = job.trace->device_done_ns - start_ns_;
   if (absl::Status stopped = watch.Check(); !stopped.ok()) {
-    // What was stopped while its plan was made tells nothing about how long it runs.
+    // A job stopped while its plan was made shows nothing about its run time.
     if (was_prepared && job.row == chosen)
       shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);
     return stopped;
   }
   RETURN_IF_ERROR(status);
-  // Without what was found out about the problem first, which the next of its kind finds known:
-  // with it, a search of 100 ms is expected of every request, and sends others to another device.
+  // Excludes the preparation, which the next job of its kind finds done. If it counted, every
+  // request would be predicted a search of 100 ms, and jobs would go to another device.
   shared_.history->Note(job.row->id, job.trace->work, job.trace->copy_in_ns + job.trace->device_ns);
   job.trace->ran = true;
   return absl::OkStatus();
@@ -135,7 +135,7 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
     const absl::StatusOr<Candidate> next =
         job.chooser.NextAfter(*job.row, status, absl::MakeConstSpan(&job.problem, 1));
     if (!next.ok()) {
-      // As the next such request is, which finds the refusals known: refused by no row.
+      // As for the next such request, which finds the refusals known: record no implementation.
       if (next.status() != status) job.trace->row = -1;
       return next.status();
     }
@@ -151,7 +151,7 @@ void Lane::End(absl::Status status) {
   Job& job = *job_;
   shared_.busy->Leave();
   if (!status.ok() && !shared_.device->healthy()) {
-    // Of a job that had to end the reason is known: its worker was stopped for it.
+    // A job that had to end has its reason already: its worker was stopped for it.
     if (RejectReasonOf(status) == RejectReason::kNone)
       status = RefuseFor(RejectReason::kDeviceLost, std::move(status));
     shared_.on_lost();

@@ -36,15 +36,15 @@ class BusyMeter {
   int64_t busy_ns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// What the lanes of one device share; outlives them.
+// State shared by the lanes of one device; outlives them.
 struct LaneShared {
   Device* device;
-  Scheduler* scheduler;  // whose jobs the lane runs; null: those that a caller brings
+  Scheduler* scheduler;  // source of the lane's jobs; null: a caller brings them
   BusyMeter* busy;
   PlanRefusals* refusals;
   ServiceHistory* history;
   cpu::ThreadPool* copiers;       // for large inputs
-  const RunLimits* limits;        // and the clock
+  const RunLimits* limits;        // also holds the clock
   std::function<void()> on_lost;  // called when a job ended and the device was found lost
 };
 
@@ -53,14 +53,14 @@ class Lane {
  public:
   Lane(const LaneShared& shared, std::unique_ptr<Executor> executor);
 
-  // Called first by the thread that is to use the lane.
+  // The thread that is to use the lane calls this first.
   void BindThread();
   // Runs the job, which has its staging, and ends it.
   void Process(std::unique_ptr<Job> job);
 
-  // The steps that Process is made of, one job at a time. An error goes to End at once.
+  // The steps of Process, for one job at a time. After an error, call End at once.
   //
-  // Copies the job's inputs in, unless nobody waits for it any more.
+  // Copies the job's inputs in, unless the client no longer waits.
   absl::Status Begin(std::unique_ptr<Job> job);
   // REQUIRES: Begin has returned OK.
   absl::Status Run();
@@ -68,21 +68,21 @@ class Lane {
 
  private:
   void CopyIn(Job& job);
-  // By its row, or by others as long as one refuses and the job may have another.
+  // Runs the job's implementation; while one refuses, the next that the job may use.
   absl::Status RunSomeRow(Job& job, absl::Span<const StagingRange> staging);
 
   const LaneShared shared_;
   const std::unique_ptr<Executor> executor_;
-  // From Begin to End.
+  // Set from Begin to End.
   std::unique_ptr<Job> job_;
   int64_t start_ns_ = 0;
-  bool is_prepared_ = false;  // the row, for the job's problem
+  bool is_prepared_ = false;  // the implementation, for the job's problem
 };
 
-// A lane's own thread, which takes jobs from the device's queue.
+// A lane's own thread, which runs jobs from the device's queue.
 class LaneThread {
  public:
-  // Both outlive it.
+  // `scheduler` and `lane` outlive the thread.
   LaneThread(Scheduler* scheduler, Lane* lane, LaneKind kind);
   // REQUIRES: the scheduler is closed. Returns when the queue is empty and the last job done.
   ~LaneThread() { thread_.join(); }

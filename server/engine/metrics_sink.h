@@ -1,4 +1,4 @@
-// What the rest of the server tells the metrics, once per request.
+// Interface through which the rest of the server reports to the metrics, once per request.
 #pragma once
 
 #include <array>
@@ -12,25 +12,25 @@
 
 namespace warpcall {
 
-// Why "auto" took the row that it took: the label `why` of warpcall_auto_choices_total.
+// Why "auto" chose its implementation: the label `why` of warpcall_auto_choices_total.
 enum class AutoChoice : uint8_t {
   kNone,   // the request named a row or a family, or none was chosen
   kOrder,  // the op's order of preference
-  kTuned,  // what was measured of such problems
+  kTuned,  // measurements of such problems
 };
 
-using TraceId = std::array<uint8_t, 16>;  // of W3C Trace Context
+using TraceId = std::array<uint8_t, 16>;  // W3C Trace Context
 
-// The life of one request, filled in as it goes along. Fields keep their defaults where it did not
-// get.
+// The life of one request, filled in as it advances. Fields that it did not reach keep their
+// defaults.
 struct RequestTrace {
   int kernel = -1;  // Kernel::id; -1: refused before it was known
   int row = -1;     // Row::id
   int device = -1;  // position in the engine's list
   AutoChoice auto_choice = AutoChoice::kNone;
-  DataType data_type = DataType::kFloat32;  // of the first input
+  DataType data_type = DataType::kFloat32;  // the first input's
   absl::StatusCode code = absl::StatusCode::kOk;
-  RejectReason reject_reason = RejectReason::kNone;  // of the status that it ended with
+  RejectReason reject_reason = RejectReason::kNone;  // from the status with which the request ended
   bool ran = false;  // the kernel ran to its end; the times below are all valid
 
   int64_t queue_began_ns = 0;  // by the engine's clock
@@ -42,13 +42,13 @@ struct RequestTrace {
   int64_t d2h_ns = 0;
   int64_t device_ns = 0;  // first enqueued -> seen complete, by the host's clock
   int64_t total_ns = 0;   // received -> about to be answered
-  // Counted by CopyOnHost where bytes are copied. On their way out they are not: who ever copies
-  // them there counts it here.
+  // Counted by CopyOnHost where bytes are copied. Nothing copies bytes on their way out today; code
+  // that did would count them here.
   int64_t copy_in_bytes = 0;
   int64_t copy_out_bytes = 0;
   Work work;
   LaunchShape launch;
-  TraceId trace_id = {};  // all 0: nobody traces it
+  TraceId trace_id = {};  // all 0: not traced
 };
 
 // Calls that measure devices instead of using them: the label `method` of
@@ -58,12 +58,12 @@ inline constexpr int kInspectionCount = 4;
 // "benchmark", "profile", "describe", "tune".
 const char* InspectionName(Inspection kind);
 
-// What such a call took since this was last told of it.
+// Resources that an inspection has used since its last report.
 struct InspectionUse {
   Inspection kind = Inspection::kBenchmark;
   int kernel = -1;        // Kernel::id
-  int64_t cpu_ns = 0;     // of its process, all threads together
-  int64_t device_ns = 0;  // of what it timed: launches and copies, not what it warmed up or checked
+  int64_t cpu_ns = 0;     // CPU time of its process, all threads together
+  int64_t device_ns = 0;  // launches and copies that it timed, without warm-up and checks
 };
 
 class MetricsSink {
@@ -72,13 +72,13 @@ class MetricsSink {
   // Called exactly once for every Execute call that reached the server, on any thread; must not
   // block.
   virtual void Record(const RequestTrace& trace) = 0;
-  // The same for every Benchmark, Profile, Describe and Tune; `reason` as in RequestTrace.
+  // Called likewise for every Benchmark, Profile, Describe and Tune; `reason` as in RequestTrace.
   virtual void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) = 0;
-  // May be called any number of times while such a call goes on. A kernel outside the registry is
-  // ignored.
+  // May be called any number of times while such a call goes on. Ignores a kernel outside the
+  // registry.
   virtual void RecordInspectionUse(const InspectionUse& use) = 0;
-  // The share of the warps that fit which a row's kernels were counted to keep resident, when they
-  // were profiled on a device; 0 to 1. Rows and devices that have no such share are ignored.
+  // Records the share of the possible warps, 0 to 1, that an implementation's kernels kept resident
+  // when profiled on a device. Ignores implementations and devices without such a share.
   virtual void NoteAchievedOccupancy(int row, int device, double ratio) = 0;
   // Called once for each connection that is refused: kConnections.
   virtual void RecordRefusedConnection() = 0;
@@ -96,26 +96,26 @@ struct DeviceErrorCount {
   int64_t count;
 };
 
-// What a copy within a device's memory was measured to reach.
+// Measured speed of a copy within a device's memory.
 struct Bandwidth {
   double bytes_per_second = 0;  // 0: not measured yet
-  double noise = 1;             // by how much of it the next reading is lower; 1: there is none
+  double noise = 1;             // relative gap to the second-best reading; 1: there is none
 };
 
 // Gauges of one device, read at scrape time.
 struct DeviceSnapshot {
   int64_t queue_depth = 0;
   int64_t queue_bytes = 0;
-  double queue_work_seconds = 0;  // predicted, of one lane, of the requests that wait
+  double queue_work_seconds = 0;  // predicted lane-seconds of the waiting requests
   double queue_oldest_age_seconds = 0;
   int64_t staging_total_bytes = 0;
   int64_t staging_used_bytes = 0;
   int64_t memory_total_bytes = 0;
   int64_t memory_used_bytes = 0;
   int64_t memory_reserved_bytes = 0;
-  double work_seconds = 0;  // predicted, of what it has and has not ended
+  double work_seconds = 0;  // predicted work on its books
   bool healthy = true;
-  int64_t restarts = 0;  // of the worker process that serves it
+  int64_t restarts = 0;  // restarts of the worker process that serves it
   double busy_seconds =
       0;  // since start: time in which at least one kernel or copy of a lane was running
   Bandwidth bandwidth_ceiling;

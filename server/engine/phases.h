@@ -1,5 +1,5 @@
-// What a thread is doing for a request, told to whoever watches: NVTX's tools, or Profile's trace.
-// Costs a load and a branch while nobody does.
+// Reports the phases of a request's work on a thread to a watcher: NVTX's tools, or Profile's
+// trace. Costs a load and a branch while there is no watcher.
 #pragma once
 
 #include <atomic>

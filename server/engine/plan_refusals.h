@@ -1,5 +1,5 @@
-// Which rows turned out not to take problems that `supports` lets through, so that nobody is given
-// such a row again.
+// Remembers which implementations refused problems that `supports` lets through, so that no request
+// gets such an implementation again.
 #pragma once
 
 #include <atomic>
@@ -15,24 +15,24 @@
 
 namespace warpcall {
 
-// Whether a job that ended so was refused by its row, which does not take the problem.
+// True if `status` says that a job's implementation does not accept the problem.
 bool IsPlanRefusal(const absl::Status& status);
 
-// Of one device. Thread-safe.
+// The refusals of one device. Thread-safe.
 class PlanRefusals {
  public:
-  // True for the first of the row.
+  // Records a refusal. Returns true for the implementation's first.
   bool Note(const Row& row, const Problem& problem, const absl::Status& why);
-  // OK, or why the row does not take the problem.
+  // OK, or the reason why the implementation does not accept the problem.
   absl::Status Check(const Row& row, const Problem& problem) const;
 
  private:
-  // As many as the device keeps plans. A row whose refusal is forgotten refuses anew.
+  // The number of plans that the device keeps. An implementation refuses a forgotten problem again.
   static constexpr size_t kRefusalsMax = 1024;
 
-  std::atomic<bool> any_{false};  // most servers have none: asking costs them nothing
+  std::atomic<bool> any_{false};  // most servers have none: Check costs them nothing
   mutable absl::Mutex mutex_;
-  absl::flat_hash_set<int> rows_ ABSL_GUARDED_BY(mutex_);  // Row::ids of whom any was noted
+  absl::flat_hash_set<int> rows_ ABSL_GUARDED_BY(mutex_);  // Row::ids with any refusal
   mutable LruCache<std::pair<int, Problem>, absl::Status> known_ ABSL_GUARDED_BY(mutex_){
       kRefusalsMax};
 };

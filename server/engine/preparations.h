@@ -1,5 +1,5 @@
-// For which problems a device has the plans of rows that are slow to plan, so that only those who
-// ask for the same wait while one is made: for the search of an algorithm, or a compiler.
+// Tracks the problems for which a device has plans of implementations that are slow to plan, by
+// search or compiler. Only requests for the same problem wait while a plan is made.
 #pragma once
 
 #include <atomic>
@@ -15,24 +15,24 @@
 
 namespace warpcall {
 
-// Of one row for one problem, on one device.
+// State of one implementation for one problem on one device.
 struct Preparation {
-  // Once true, always true. Set by the scheduler, under its lock.
+  // Once true, always true. The scheduler sets it under its lock.
   std::atomic<bool> done{false};
-  // Whether a lane is at it: the scheduler's, and guarded by its lock.
+  // True while a lane prepares. Guarded by the scheduler's lock.
   bool in_progress = false;
 };
 
-// Of one device. Thread-safe.
+// The preparations of one device. Thread-safe.
 class Preparations {
  public:
-  // Null when `row` is planned in no time. `restarts`: how often the device was started again, with
-  // which it has forgotten all.
+  // Returns null when `row` is planned in no time. `restarts` is the number of times that the
+  // device was restarted; each restart loses all preparations.
   std::shared_ptr<Preparation> Of(const Row& row, const Problem& problem, int64_t restarts);
 
  private:
-  // As many as the device keeps plans. A job that finds its preparation forgotten there, though
-  // done here, prepares on its own lane.
+  // The number of plans that the device keeps. A job whose preparation is done here, yet whose plan
+  // the device has dropped, prepares on its own lane.
   static constexpr size_t kProblemsMax = 1024;
 
   struct Key {

@@ -15,7 +15,7 @@ namespace warpcall {
 namespace {
 
 constexpr int64_t kAlignmentBytesMax = 16;
-// An attribute that says which random numbers are drawn, not how.
+// An attribute that selects the random numbers, not the operation.
 constexpr char kSeed[] = "seed";
 constexpr char kAxis[] = "axis";
 
@@ -42,7 +42,7 @@ class Words {
   ProblemClass* const words_;
 };
 
-// The largest power of two that divides the bytes of so many elements.
+// The largest power of two that divides the bytes of `elements` elements.
 uint32_t AlignmentOf(int64_t elements, DataType type) {
   const int64_t bytes = elements * static_cast<int64_t>(ElementBytes(type));
   return static_cast<uint32_t>(std::min(kAlignmentBytesMax, bytes == 0 ? 16 : bytes & -bytes));
@@ -58,7 +58,7 @@ size_t AxisOf(const Op& op, const Problem& problem) {
   return 0;
 }
 
-// The last `kept` dimensions, and before them the product of the others.
+// Returns the last `kept` dimensions, after the product of the others.
 Dims Kept(const TensorSpec& spec, size_t kept) {
   const absl::Span<const int64_t> dims = spec.dims;
   kept = std::min(kept, dims.size());
@@ -76,7 +76,7 @@ Dims AroundAxis(const TensorSpec& spec, size_t axis) {
   return sizes;
 }
 
-// Of an operand: what of its shape counts.
+// The parts of an operand's shape that count.
 Dims SizesOf(const Op& op, const Problem& problem, const TensorSpec& spec) {
   switch (op.independence) {
     case Independence::kNone:
@@ -126,12 +126,12 @@ ProblemClass ClassOf(const Op& op, const Problem& problem) {
   Words all(&words);
   for (const TensorSpec& input : problem.inputs) {
     const Dims sizes = SizesOf(op, problem, input);
-    // No two shapes' words run into each other: their number is told.
+    // The number of sizes goes first, so that the words of two shapes can't be confused.
     all.Add(static_cast<uint32_t>(input.data_type) | static_cast<uint32_t>(sizes.size()) << 8 |
             AlignmentOf(sizes.back(), input.data_type) << 16);
     all.AddSizes(sizes);
   }
-  // Where inputs are spread over each other the output may be many times as large.
+  // If inputs are broadcast over each other, the output may be many times as large.
   const bool is_spread = op.independence == Independence::kBroadcastRows ||
                          op.independence == Independence::kProductRows;
   for (const TensorSpec& output : problem.outputs) {

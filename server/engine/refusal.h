@@ -11,7 +11,7 @@
 namespace warpcall {
 
 // Why a request was refused with RESOURCE_EXHAUSTED, UNAVAILABLE or DEADLINE_EXCEEDED before a
-// device worked for it, or stopped while one did: the values of the label `reason` of
+// device worked for it, or stopped on the device: the values of the label `reason` of
 // warpcall_rejected_total.
 enum class RejectReason : uint8_t {
   kNone,
@@ -22,34 +22,34 @@ enum class RejectReason : uint8_t {
   kStagingBytes,        // staging_mib
   kDeviceMemory,        // out of device memory
   kDeadline,            // passed before the work began
-  kDeadlineUnmeetable,  // by the time that such requests, and those ahead, are measured to take
-  kDraining,            // the server is on its way out
+  kDeadlineUnmeetable,  // by the measured time of such requests and of those ahead
+  kDraining,            // the server is shutting down
   kDeviceLost,
   kRunTime,       // max_run_seconds
   kQuota,         // its principal's own limits
-  kInspectQueue,  // inspect_queue: a benchmark or the like, no request
+  kInspectQueue,  // inspect_queue: a benchmark or another inspection, no request
   kConnections,   // too many, of one address or in all: a connection, no request
 };
 inline constexpr int kRejectReasonCount = 15;
 // "message_bytes", ...; "" for kNone.
 const char* RejectReasonName(RejectReason reason);
 
-// Never: what was asked exceeds a limit that waiting does not change. gRPC's retry design reads a
-// negative pushback as "do not retry" (proposal A6).
+// Never retry: the request exceeds a limit that waiting does not change. gRPC's retry design reads
+// a negative pushback as "do not retry" (proposal A6).
 inline constexpr int64_t kNeverRetry = -1;
-// A draining server is usually replaced: long enough for its successor to be found.
+// A draining server is usually replaced: long enough to find its successor.
 inline constexpr int64_t kDrainPushbackMs = 1'000;
-// A row that is still to be tried: libraries take up to 25 s to make themselves ready, and clients
-// make five attempts.
+// An implementation is still on trial: libraries take up to 25 s to initialize, and clients make
+// five attempts.
 inline constexpr int64_t kTrialPushbackMs = 5'000;
 
 absl::Status WithRetryPushback(absl::Status status, int64_t pushback_ms);
 std::optional<int64_t> RetryPushbackMs(const absl::Status& status);
 
-// Returns `status` with the reason by which it counts in place of the one that it had. Leaves OK,
-// and any status for kNone, as they are.
+// Returns `status` with `reason`, under which it is counted, in place of its former reason. Leaves
+// OK, and any status for kNone, as they are.
 absl::Status RefuseFor(RejectReason reason, absl::Status status);
-// Returns the same with a pushback.
+// Returns `status` with both a reason and a pushback.
 inline absl::Status RefuseFor(RejectReason reason, absl::Status status, int64_t pushback_ms) {
   return RefuseFor(reason, WithRetryPushback(std::move(status), pushback_ms));
 }

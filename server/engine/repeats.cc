@@ -7,7 +7,7 @@
 namespace warpcall {
 namespace {
 
-// Staging gives its lowest ranges first, so requests of a few clients and shapes meet in a few
+// Staging hands out its lowest ranges first, so requests of a few clients and shapes share a few
 // places.
 constexpr size_t kEntriesMax = 64;
 // Recording takes as long as some ten launches.
@@ -41,7 +41,7 @@ int Repeats::RecordingOf(const PlanPtr& plan, const Operands& operands,
   if (entry == nullptr) entry = Add(plan, operands);
   entry->last_used = ++now_;
   if (entry->runs < kRunsBeforeRecording && ++entry->runs == kRunsBeforeRecording) {
-    // What cannot be recorded is launched one by one, as before.
+    // A launch that cannot be recorded is enqueued each time, as before.
     const absl::StatusOr<int> recording = stream_->Record(enqueue);
     if (recording.ok()) entry->recording = *recording;
   }

@@ -1,4 +1,4 @@
-// Which jobs come again and again with the same memory, so that their launches are worth recording.
+// Finds jobs that repeat with the same memory, so that recording their launches pays off.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class Repeats {
   // `stream` outlives it.
   explicit Repeats(Stream* stream) : stream_(stream) {}
 
-  // The recording that runs `plan` on these operands; -1 when there is none (yet). `enqueue` puts
-  // the launch on the stream; it is called when the job has come often enough to be recorded.
+  // Returns the recording that runs `plan` on these operands; -1 when there is none (yet). Calls
+  // `enqueue`, which puts the launch on the stream, once the job is frequent enough to record.
   int RecordingOf(const PlanPtr& plan, const Operands& operands,
                   absl::FunctionRef<absl::Status()> enqueue);
 

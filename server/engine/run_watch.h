@@ -1,5 +1,5 @@
-// What ends a job that a lane works on before it is done: its client left, its deadline passed, the
-// drain is over, or it has held the lane for too long.
+// Ends a running job early: its client left, its deadline passed, the drain is over, or the job has
+// held its lane for too long.
 #pragma once
 
 #include <atomic>
@@ -17,25 +17,25 @@ namespace warpcall {
 // Limits on all jobs of an engine.
 struct RunLimits {
   Clock clock;
-  int64_t run_ns_max;                   // for which a job may hold its lane
-  std::atomic<bool> drain_over{false};  // what still runs is to end
+  int64_t run_ns_max;                   // longest that a job may hold its lane
+  std::atomic<bool> drain_over{false};  // jobs that still run must end
 };
 
-// No thread watches: whoever works looks at the flag, and the flag at the clock. Thread-safe.
+// No thread watches: the job's code polls this flag, and the flag reads the clock. Thread-safe.
 class RunWatch final : public StopFlag {
  public:
-  // `job`, which has had its lane since `start_ns`, and `limits` outlive the watch.
+  // `job` has held its lane since `start_ns`. `job` and `limits` outlive the watch.
   RunWatch(const Job& job, const RunLimits& limits, int64_t start_ns)
       : job_(job), limits_(limits), start_ns_(start_ns) {
     WARPCALL_DCHECK(job.trace != nullptr && job.cancelled != nullptr, job.key.id);
   }
 
   bool IsSet() const override;
-  // Whether a device that cannot be asked to stop is to be ended by force: not for one client's
-  // sake.
+  // True if a device that cannot be asked to stop must be ended by force. One client's departure is
+  // no reason for that.
   bool MustEnd() const;
-  // OK when nobody has seen the flag set, and so the work is whole; otherwise what the job ends
-  // with.
+  // OK if nobody has seen the flag set, so that the work is complete; otherwise the status with
+  // which the job ends.
   absl::Status Check() const;
 
  private:
@@ -43,7 +43,7 @@ class RunWatch final : public StopFlag {
 
   Reason Look() const;
   Reason LookAtLimits() const;
-  // True unless `reason` is kNone. The first one stays.
+  // Records `reason`; the first one stays. Returns true unless `reason` is kNone.
   bool Note(Reason reason) const;
 
   const Job& job_;
@@ -54,10 +54,10 @@ class RunWatch final : public StopFlag {
 
 // "the limit is 60 s (max_run_seconds)"
 std::string RunLimitText(int64_t run_ns_max);
-// RESOURCE_EXHAUSTED for work that is known to hold its lane longer.
+// RESOURCE_EXHAUSTED if the work is known to hold its lane longer.
 absl::Status CheckRunTime(const ServiceHistory::Prediction& prediction, int64_t run_ns_max);
 
-// What is left when the drain is over ends with it.
+// The status of jobs that are left when the drain is over.
 absl::Status DrainOverError();
 
 }  // namespace warpcall

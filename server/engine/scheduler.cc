@@ -13,27 +13,27 @@ namespace {
 constexpr int64_t kPushbackMsMin = 1;
 constexpr int64_t kPushbackMsMax = 5'000;
 
-// A job for which there is no staging waits so long for others to give theirs back: a client that
-// reads its answers slower than that must not hold up the rest.
+// Longest that a job waits for others to return staging: a client that reads its answers more
+// slowly must not hold up the rest.
 constexpr int64_t kStarvedNsMax = 2'000'000'000;
-// How long a caller should stay away then.
+// How long a client without staging should wait before it retries.
 constexpr int64_t kStagingPushbackMs = 100;
 
-// Work that does not come back soon is looked for so much shorter.
+// Divides the spin time when work does not come back soon.
 constexpr int64_t kShortSpins = 5;
 
-// What may hold its lane so long counts as long: others wait behind it, in the worst case, behind
-// one in each lane.
+// A job that may hold its lane this long counts as long: other jobs wait behind it or, in the worst
+// case, behind one in each lane.
 constexpr int64_t kLongNs = 100'000'000;
 
 bool MayBeLong(const Job& job) { return job.predicted_ns_at_most > kLongNs; }
 
-// A job whose preparation was done while it waited goes where the others go.
+// A job whose preparation was done while it waited goes to an ordinary lane.
 LaneKind LaneOf(const Job& job) {
   return job.is_to_be_prepared && !job.is_prepared() ? LaneKind::kPreparing : LaneKind::kOrdinary;
 }
 
-// Inputs, then outputs.
+// Sizes of the inputs, then of the outputs.
 absl::InlinedVector<size_t, 3> StagingSizes(const Job& job) {
   absl::InlinedVector<size_t, 3> sizes;
   for (const TensorSpec& spec : job.problem.inputs) sizes.push_back(spec.bytes());
@@ -63,8 +63,8 @@ Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)) {
 
 Scheduler::~Scheduler() {
   if (options_.staging == nullptr) return;
-  // Answers may still be on their way to slow readers, and give their staging back when we are
-  // gone: waits for a call that is under way.
+  // Answers may still be on their way to slow readers, and return their staging after the scheduler
+  // is gone. This waits for a call that is under way.
   options_.staging->OnReturn(nullptr);
 }
 
@@ -152,8 +152,8 @@ absl::Status Scheduler::CheckRoomFor(uint64_t principal) const {
   const int64_t held = waiting_.load()[static_cast<size_t>(Resource::kRequests)];
   const bool full = held >= limits_.requests_max;
   was_full_.store(full, std::memory_order_relaxed);
-  // A draining server says so instead. Small jobs of principals that hold nothing may not need a
-  // place (Pass).
+  // A draining server returns UNAVAILABLE instead. Small jobs of principals that hold nothing may
+  // not need a place (Pass).
   if (!full || refusing_ || !waiting_.HasJobsOf(principal) || waiting_.MakesRoomFor(principal))
     return absl::OkStatus();
   const int64_t work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
@@ -170,8 +170,8 @@ absl::Status Scheduler::CheckOpen(const Job& job) const {
                    kDrainPushbackMs);
 }
 
-// Errs on the side of letting in: unmeasured work counts for little, and of what waits only that
-// which is sure to come first.
+// Errs on the side of admission: only measured work counts in full, and only waiting jobs that are
+// sure to come first.
 absl::Status Scheduler::CheckDeadline(const Job& job) const {
   if (job.key.deadline_ns == kNoDeadline || !job.prediction_measured) return absl::OkStatus();
   const int64_t left_ns = job.key.deadline_ns - clock_();
@@ -228,7 +228,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
     (*job)->submitted_ns = clock_();
     (*job)->is_to_be_prepared = !(*job)->is_prepared() && !MayBeLong(**job);
     const bool is_to_be_prepared = (*job)->is_to_be_prepared;
-    // What waits for the preparing lane keeps nobody from the others.
+    // A job that waits for the preparing lane keeps no other job from the device.
     if (is_to_be_prepared) (*job)->load = DeviceLoad();
     waiting_.Push(std::move(*job));
     if (waiting_.load()[0] >= limits_.requests_max) was_full_.store(true);
@@ -279,7 +279,7 @@ void Scheduler::WakeAllIfOver() {
   if (closed_ && waiting_.empty()) WakeAll();
 }
 
-// What stood behind a job for which there was no staging may be content with less.
+// Jobs behind a removed one that lacked staging may need less of it.
 void Scheduler::WakeAfterRemoval() {
   if (!waiting_.empty()) WakeOne();
   WakeAllIfOver();
@@ -330,7 +330,7 @@ Scheduler::Found Scheduler::Look(IdleLane* lane) {
   return found;
 }
 
-// A job that was taken for a short one counts from when it has turned out to be long.
+// A job that was taken for a short one counts as long once it runs long.
 bool Scheduler::HoldsBackLong() const {
   const int64_t now_ns = clock_();
   const auto long_ones = std::count_if(running_.begin(), running_.end(), [&](const Running& job) {
@@ -407,8 +407,8 @@ void Scheduler::EndStarved() {
     starved = TakeStarved();
     watching_ = !waiting_.empty();
     if (watching_ && timer_ != nullptr) timer_->Start(absl::Nanoseconds(kStarvedCheckPeriodNs));
-    // What has turned out to be long since the lanes looked lets short work pass long work for
-    // which there is no staging.
+    // Running jobs may have turned out long since the lanes looked. Long work is then held back,
+    // and short work passes long work that lacks staging.
     if (watching_ && HoldsBackLong()) WakeOne();
   }
   End(std::move(starved));
@@ -456,7 +456,7 @@ void Scheduler::Spin() {
   mutex_.Lock();
 }
 
-// Until woken.
+// Sleeps until woken.
 void Scheduler::Sleep(IdleLane* lane) {
   while (lane->sleeps) lane->woken.Wait(&mutex_);
 }
@@ -473,7 +473,7 @@ void Scheduler::Finished(uint64_t id, bool is_prepared) {
   running_.erase(found);
   if (preparation == nullptr || preparation->done.load()) return;
   if (lane == LaneKind::kPreparing) preparation->in_progress = false;
-  // Others may wait for the same; if it came to nothing, the next of them tries.
+  // Other jobs may wait for the same preparation; if it failed, the next of them tries.
   preparation->done.store(is_prepared);
   if (!waiting_.empty()) WakeOne();
 }

@@ -9,28 +9,28 @@
 namespace warpcall {
 namespace {
 
-// Before the first jobs of a size have run, the mean is of too few, and the first may have loaded
+// With fewer samples of a size, the mean is of too few jobs, and the first may have loaded
 // libraries.
 constexpr int kSamplesMin = 4;
 // Weight of the newest sample in the mean: it follows a change within some ten jobs.
 constexpr int64_t kNewestShare = 8;
-// A mean so many times as long as a job of the same size comes from one that had something else to
-// do, such as to load its kernel (0.4 s of 20 us): it is forgotten.
+// A mean this many times a job of its size comes from a job with other work to do, such as loading
+// its kernel (0.4 s for 20 us): the new sample replaces it.
 constexpr int64_t kOutlier = 8;
 constexpr int64_t kLoweredShare = 8;
 // A byte takes about as long as this many FLOPs where both matter.
 constexpr int64_t kFlopsPerByte = 16;
 
-// No prediction is longer, eleven days, so that sums of many stay far from an int64's end.
+// Upper bound of a prediction, eleven days: sums of many stay far from an int64's end.
 constexpr double kPredictedNsMax = 1e15;
-// Jobs shorter than this tell more about fixed costs than about a rate.
+// Jobs shorter than this show fixed costs more than a rate.
 constexpr int64_t kRateNsMin = 1'000'000;
 constexpr double kNewestRateShare = 0.25;
-// A job of less work that was long, because a library was loaded or the machine was busy, says
-// nothing of what megabytes take; one of little more says little.
+// A job of less work that was long, because of a library load or a busy machine, says nothing about
+// megabytes; one of little more says little.
 constexpr double kRateWorkNsMin = 100'000;
-// Sizes other than those that a rate comes from run that much slower or faster at most (caches,
-// tails, a busy machine then or now).
+// Work of other sizes than a rate's own runs at most this factor slower or faster (caches, tails, a
+// busy machine then or now).
 constexpr int64_t kRateErrorMax = 4;
 
 int64_t ToNs(double ns) { return static_cast<int64_t>(std::min(ns, kPredictedNsMax)); }
@@ -40,7 +40,7 @@ double WorkNs(const Work& work, double bytes_per_ns, double flops_per_ns) {
          static_cast<double>(work.flops) / flops_per_ns;
 }
 
-// What nobody has measured: the link to the host, the arithmetic and a fixed part, at rates that
+// An unmeasured prediction: the link to the host, the arithmetic and a fixed part, at rates that
 // few devices exceed (an H200: both directions of PCIe, float32 matmul, a small request).
 int64_t GuessNs(const Work& work) {
   constexpr double kFixedNs = 15'000;
@@ -49,8 +49,8 @@ int64_t GuessNs(const Work& work) {
   return ToNs(kFixedNs + WorkNs(work, kBytesPerNs, kFlopsPerNs));
 }
 
-// The other end: a row in plain float64 loops, whose data come from memory, on a slow machine: 36
-// ns an element of gelu, 8 a product.
+// The upper bound: plain float64 loops with data from memory on a slow machine. 36 ns an element of
+// gelu, 8 a product.
 int64_t GuessNsAtMost(const Work& work) {
   constexpr double kFixedNs = 100'000;
   constexpr double kBytesPerNs = 1;
@@ -82,7 +82,7 @@ ServiceHistory::Prediction ServiceHistory::Predict(int row, const Work& work) co
   const double work_ns = WorkNs(work, rate.bytes_per_ns.load(std::memory_order_relaxed),
                                 rate.flops_per_ns.load(std::memory_order_relaxed));
   const int64_t ns = ToNs(fixed_ns + (slowness == 0 ? 1 : slowness) * work_ns);
-  // One slow job may have had something else to do, and the next be no slower than the trials.
+  // One slow job may have had other work to do, and the next be no slower than the trials.
   const int64_t ns_without_it = ToNs(fixed_ns + work_ns);
   const bool is_rated = rate.set.load(std::memory_order_relaxed);
   const int64_t ns_at_least = is_rated ? std::min(ns, ns_without_it) : ns;
@@ -118,7 +118,7 @@ void ServiceHistory::Note(int row, const Work& work, int64_t ns) {
   Cell& cell = cells_[IndexOf(row, work)];
   const int samples = cell.samples.load(std::memory_order_relaxed);
   const int64_t mean = cell.mean_ns.load(std::memory_order_relaxed);
-  // The first few count alike, but the very first gives way to the second.
+  // The first few samples count alike, but the very first gives way to the second.
   const int64_t share = ns < mean / kOutlier ? 1 : std::clamp<int64_t>(samples, 1, kNewestShare);
   cell.mean_ns.store(mean + (ns - mean) / share, std::memory_order_relaxed);
   if (samples <= kNewestShare) cell.samples.store(samples + 1, std::memory_order_relaxed);

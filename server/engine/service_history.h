@@ -1,4 +1,4 @@
-// What jobs of each row and size took, to predict what the next will take.
+// Records the time that jobs of each implementation and size took, to predict the next ones.
 #pragma once
 
 #include <atomic>
@@ -9,30 +9,30 @@
 
 namespace warpcall {
 
-// What work costs a row, told by its bytes and FLOPs.
+// An implementation's cost, derived from the bytes and FLOPs of the work.
 struct ServiceRate {
   double fixed_ns = 0;
   double bytes_per_ns = 1;  // > 0
   double flops_per_ns = 1;  // > 0
 };
 
-// Thread-safe and lock-free; threads that note the same size at one instant may lose a sample.
+// Thread-safe and lock-free. Threads that record the same size at one instant may lose a sample.
 class ServiceHistory {
  public:
   // Rows have ids 0 .. rows - 1.
   explicit ServiceHistory(int rows)
       : cells_(static_cast<size_t>(rows) * kSizes), rates_(static_cast<size_t>(rows)) {}
 
-  // How much a prediction is worth.
+  // Evidence behind a prediction.
   enum class Basis : uint8_t {
-    kGuess,     // nothing of the row was measured: an optimistic guess
-    kRate,      // the row's rate on this machine, from work of other sizes
-    kMeasured,  // several jobs of this row and size
+    kGuess,     // no measurement of the implementation: an optimistic guess
+    kRate,      // the implementation's rate on this machine, from work of other sizes
+    kMeasured,  // several jobs of this implementation and size
   };
   struct Prediction {
     int64_t ns;
-    // For those who would harm others by reckoning with too little, or refuse what they should not
-    // by reckoning with too much: far more and far less, unless measured.
+    // Bounds for callers that would delay other jobs by an underestimate, or refuse a good job by
+    // an overestimate. Far from `ns` unless measured.
     int64_t ns_at_most;
     int64_t ns_at_least;
     Basis basis;
@@ -40,19 +40,19 @@ class ServiceHistory {
   };
   Prediction Predict(int row, const Work& work) const;
 
-  // What trials on this machine have shown, before the first job.
+  // Sets the rate that trials on this machine have shown, before the first job.
   void SetRate(int row, const ServiceRate& rate);
 
-  // A job of this kind kept its lane for `ns`.
+  // Records that such a job held its lane for `ns`.
   void Note(int row, const Work& work, int64_t ns);
-  // A job of this kind was stopped after `ns`: it would have taken longer.
+  // Records that such a job was stopped after `ns`: it would have taken longer.
   void NoteAtLeast(int row, const Work& work, int64_t ns);
-  // The prediction kept a job out, so that nothing was learned: it is shortened a little, or one
-  // slow spell would keep such jobs out for good.
+  // Lowers the prediction a little after it has kept a job out. Nothing was learned from that job,
+  // and one slow spell must not keep such jobs out for good.
   void LowerPrediction(int row, const Work& work);
 
  private:
-  // Sizes are told apart by powers of two of bytes and FLOPs together.
+  // Sizes fall into classes by powers of two of bytes and FLOPs together.
   static constexpr int kSizes = 64;
 
   struct Cell {
@@ -65,7 +65,7 @@ class ServiceHistory {
     std::atomic<double> fixed_ns{0};
     std::atomic<double> bytes_per_ns{1};
     std::atomic<double> flops_per_ns{1};
-    // How many times as long as by the rates above the row's jobs took; 0: no job has told.
+    // Factor by which the row's jobs took longer than the rates above say; 0: no job has shown it.
     std::atomic<double> slowness{0};
   };
 

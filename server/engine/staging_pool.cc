@@ -43,7 +43,7 @@ class StagingArena {
     return used_;
   }
 
-  // Offsets for all `sizes`, or nothing.
+  // Returns offsets for all `sizes`, or nothing.
   std::optional<absl::InlinedVector<size_t, 3>> Take(absl::Span<const size_t> sizes,
                                                      uint64_t principal) {
     absl::MutexLock lock(&mutex_);
@@ -102,8 +102,8 @@ class StagingArena {
   }
 
  private:
-  // Aborts unless free ranges are in order and apart, and they and what principals hold make up the
-  // arena. Ranges are few.
+  // Aborts unless free ranges are in order and apart, and together with the principals' ranges make
+  // up the arena. Ranges are few.
   void CheckInvariants() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     size_t free = 0;
     size_t end = 0;
@@ -119,7 +119,7 @@ class StagingArena {
     WARPCALL_CHECK(held == used_, held, used_);
   }
 
-  // Whether `principal` may take `wanted` bytes more, wherever they lie.
+  // True if `principal` may allocate `wanted` bytes more, wherever they lie.
   bool MayHave(size_t wanted, uint64_t principal) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const size_t free = total_bytes() - used_;
     if (wanted > free) return false;
@@ -147,7 +147,7 @@ class StagingArena {
     auto next =
         std::lower_bound(free_.begin(), free_.end(), offset,
                          [](const Range& free, size_t position) { return free.offset < position; });
-    // What is free already would be handed out twice.
+    // A range that is free already would be handed out twice.
     WARPCALL_CHECK(next == free_.end() || offset + bytes <= next->offset, offset, bytes);
     WARPCALL_CHECK(
         next == free_.begin() || std::prev(next)->offset + std::prev(next)->bytes <= offset, offset,
@@ -168,7 +168,7 @@ class StagingArena {
 
   const Buffer memory_;
   mutable absl::Mutex mutex_;
-  // By offset, never adjacent. A vector: ranges are few, and none is allocated once it has grown.
+  // By offset, never adjacent. A vector: ranges are few, and a grown vector allocates no more.
   std::vector<Range> free_ ABSL_GUARDED_BY(mutex_);
   size_t used_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<uint64_t, size_t> held_ ABSL_GUARDED_BY(mutex_);  // bytes, by principal

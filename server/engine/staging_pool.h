@@ -1,7 +1,7 @@
-// Host memory that requests are copied into and responses are sent from: one arena per device,
-// obtained at start, handed out in ranges. First fit by address over coalesced free ranges: no size
-// classes, so nothing is lost to rounding but the granule, and low, warm addresses are used again
-// first.
+// Host memory that requests are copied into and responses are sent from. One arena per device,
+// obtained at start, is handed out in ranges: first fit by address over coalesced free ranges.
+// There are no size classes, so rounding loses nothing but the granule, and low, warm addresses are
+// reused first.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ namespace warpcall {
 
 class StagingArena;
 
-// A range of the arena; move-only, gives itself back on any thread, and may outlive the pool.
+// A range of the arena. Move-only; returns itself on any thread, and may outlive the pool.
 class StagingBuffer {
  public:
   StagingBuffer() = default;
   struct Range {
     size_t offset = 0;
-    size_t bytes = 0;  // as asked for
+    size_t bytes = 0;  // as requested
     uint64_t principal = 0;
   };
   StagingBuffer(std::shared_ptr<StagingArena> arena, const Range& range);
@@ -46,27 +46,27 @@ using StagingBuffers = absl::InlinedVector<StagingBuffer, 3>;
 // Thread-safe.
 class StagingPool {
  public:
-  // Ranges start on multiples of this: a page, so that neighbours share no cache line and copies no
-  // page.
+  // Ranges start on multiples of this, a page. So neighbours share no cache line, and copies share
+  // no page.
   static constexpr size_t kGranuleBytes = 4096;
 
   // Takes over `memory`, which must be aligned to the granule.
   explicit StagingPool(Buffer memory);
 
-  // What ranges of `sizes` take up.
+  // The bytes of the arena that ranges of `sizes` occupy.
   static size_t BytesFor(absl::Span<const size_t> sizes);
 
-  // One range per size, all or none (so that two jobs never wait for each other's half). Nothing
-  // when there is no room at present, or none for `principal`: one that holds ranges, which may be
-  // answers that it does not read, gets more only while at least as much as it then holds stays
-  // free.
+  // Allocates one range per size, all or none (so two jobs never wait for each other's half).
+  // Returns nothing when there is no room at present, or none for `principal`. A principal that
+  // holds ranges, perhaps answers that it does not read, gets more only if as much as it then holds
+  // stays free.
   absl::optional<StagingBuffers> TryAllocate(absl::Span<const size_t> sizes, uint64_t principal);
 
-  // Whether TryAllocate would get ranges now.
+  // True if TryAllocate would succeed now.
   bool HasRoom(absl::Span<const size_t> sizes, uint64_t principal) const;
 
-  // `returned` is called when a range came back after an attempt got nothing: on the thread that
-  // gave it back, and not any more once the pool is gone or another call of this one has returned.
+  // Calls `returned` when a range came back after an attempt got nothing, on the thread that gave
+  // it back; no longer once the pool is gone or another call of OnReturn has returned.
   void OnReturn(std::function<void()> returned);
   ~StagingPool();
 

@@ -16,7 +16,7 @@
 namespace warpcall {
 namespace {
 
-// By how much a row may be slower than it was, before that is worth a line.
+// Factor by which an implementation must become slower to be logged.
 constexpr double kSlowerMax = 1.05;
 
 constexpr char kFlag[] = "tuning_cache";
@@ -83,7 +83,7 @@ void TuningCache::ReadFile() {
   }
   ++read_errors_;
   const std::string aside = absl::StrCat(path_, ".damaged");
-  // What it is is for people to find out, and the next one must not replace it.
+  // People need the damaged file to find the cause, and the next one must not replace it.
   const bool moved =
       !absl::IsUnavailable(text.status()) && rename(path_.c_str(), aside.c_str()) == 0;
   may_be_replaced_ = moved;

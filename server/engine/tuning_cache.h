@@ -1,5 +1,5 @@
-// What tuning has shown, from one start of the server to the next: the table that came with the
-// program, and a file of what was measured here.
+// Keeps tuning results from one start of the server to the next: the table shipped with the
+// program, and a file of measurements from this machine.
 #pragma once
 
 #include <atomic>
@@ -18,30 +18,30 @@
 
 namespace warpcall {
 
-// As FormatTuning writes it: made by tests/gpu/run.sh's step "tune".
+// In FormatTuning's format; made by tests/gpu/run.sh's step "tune".
 absl::string_view ShippedTuning();
 
 // Thread-safe.
 class TuningCache {
  public:
-  // What is larger is no tuning table.
+  // A larger file is no tuning table.
   static constexpr int64_t kFileBytesMax = int64_t{64} << 20;
 
-  // Fills `table` with ShippedTuning and with the file's classes, which go before; both outlive
-  // this. An empty path: nothing is kept. A file that is not there is made later. One that is
-  // damaged, or of another version, is not used: it is logged, counted, and moved aside. One that
+  // Fills `table` with ShippedTuning and with the file's classes, which override it. `registry` and
+  // `table` outlive the cache. Empty path: nothing is kept. A missing file is made later. A damaged
+  // file, or one of another version, is not used: it is logged, counted and moved aside. One that
   // can be neither read nor moved aside stays as it is, and nothing is kept. INVALID_ARGUMENT when
-  // there can be no such file.
+  // the path can hold no such file.
   static absl::StatusOr<std::unique_ptr<TuningCache>> Open(const Registry& registry,
                                                            TuningTable* table, std::string path);
 
   // Returns the error of Open for a path that is not empty; keeps and reads nothing.
   static absl::Status Check(const std::string& path);
 
-  // Puts it into the table and replaces the file by one with it. Logs each row that is slower than
-  // it was for the same problem by more than 5 %, beyond the confidence intervals of both, with
-  // both stamps. A file that can't be written is logged and counted; what was measured holds
-  // nevertheless.
+  // Stores `measured` in the table and rewrites the file with it. Logs each implementation that
+  // became slower for the same problem by more than 5 %, beyond both confidence intervals, with
+  // both stamps. A file that can't be written is logged and counted; the table keeps the
+  // measurement.
   void Learn(TunedClass measured);
 
   struct Errors {
@@ -62,8 +62,8 @@ class TuningCache {
   const Registry& registry_;
   TuningTable* const table_;
   const std::string path_;
-  std::vector<std::string> unknown_;  // TuningText's, of the file
-  bool may_be_replaced_ = true;       // the file
+  std::vector<std::string> unknown_;  // TuningText::unknown of the file
+  bool may_be_replaced_ = true;       // the file: see Open
   std::atomic<int64_t> read_errors_{0};
   std::atomic<int64_t> write_errors_{0};
   absl::Mutex writing_;

@@ -18,7 +18,7 @@ bool IsWrong(const TunedClass& measured, int row) {
   return absl::c_any_of(measured.wrong, [row](const WrongRow& wrong) { return wrong.row == row; });
 }
 
-// What was seen wrong before stays wrong, but for what another version has put right.
+// Keeps wrong implementations wrong, unless another version has measured them right.
 void KeepWrong(const TunedClass& before, TunedClass* measured) {
   for (const WrongRow& wrong : before.wrong) {
     if (IsWrong(*measured, wrong.row)) continue;
@@ -30,8 +30,8 @@ void KeepWrong(const TunedClass& before, TunedClass* measured) {
   }
 }
 
-// How much longer the problem that was measured takes than the one before, which may be less than
-// half or more than twice as much work: by the rows that ran both, or else by the work.
+// Ratio of the measured problem's time to the former one's, which may be less than half or more
+// than twice as much work: by the implementations that ran both, or else by the work.
 double Longer(const Op& op, const TunedClass& before, const TunedClass& measured) {
   if (before.problem == measured.problem) return 1;
   std::vector<double> ratios;
@@ -50,8 +50,8 @@ double Longer(const Op& op, const TunedClass& before, const TunedClass& measured
   return static_cast<double>(now.bytes) / static_cast<double>(then.bytes);
 }
 
-// Rows that were left out this time keep the times that this version took before, as they would be
-// for the problem that was measured.
+// Keeps the times that this version measured for implementations left out this time, scaled to the
+// new problem.
 void KeepRight(const Op& op, const TunedClass& before, TunedClass* measured) {
   if (before.stamp.server_version != measured->stamp.server_version) return;
   const double longer = Longer(op, before, *measured);

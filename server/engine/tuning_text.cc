@@ -29,7 +29,7 @@ constexpr absl::string_view kUnstable = "unstable";
 
 std::string Quoted(absl::string_view text) { return absl::StrCat("\"", absl::CEscape(text), "\""); }
 
-// As short as reads back the same.
+// The shortest text that reads back as the same value.
 std::string NumberText(double value) {
   for (const int digits : {6, 9, 17}) {
     const std::string text = absl::StrFormat("%.*g", digits, value);
@@ -72,8 +72,8 @@ std::string LinesOf(const Registry& registry, const TunedClass& tuned) {
   return lines;
 }
 
-// The words of a line: separated by spaces, and one that is, or ends in, a quoted text may hold
-// some. Nothing when a quote is not closed.
+// The words of a line, separated by spaces. A word that is, or ends in, a quoted text may contain
+// spaces. Nothing when a quote is not closed.
 std::optional<std::vector<std::string>> WordsOf(absl::string_view line) {
   std::vector<std::string> words;
   std::string word;
@@ -123,7 +123,7 @@ bool ReadValue(absl::string_view word, const AttributeValue& sample, AttributeVa
   return word == "true" || word == "false";
 }
 
-// Of words that say what ToText says: nothing when the op has no such problem.
+// Parses words in ToText's format; nothing when the op has no such problem.
 std::optional<Problem> ReadProblem(const Op& op, absl::Span<const std::string> words) {
   std::vector<TensorSpec> inputs;
   std::vector<NamedAttribute> attributes;
@@ -171,7 +171,7 @@ class Parser {
   }
 
  private:
-  // That it is of this version, and nothing of it was lost or changed.
+  // Checks the version, and that nothing of the text was lost or changed.
   static absl::Status CheckWhole(absl::string_view text, int64_t* classes) {
     if (!absl::StartsWith(text, kHeader))
       return absl::InvalidArgumentError(

@@ -25,21 +25,21 @@ namespace warpcall {
 
 struct TuningText {
   std::vector<TunedClass> classes;
-  // Classes of kernels, or problems, that the registry does not have: their lines, to be kept for
-  // those who have them.
+  // The lines of classes whose kernels or problems the registry does not have. Kept for servers
+  // that have them.
   std::vector<std::string> unknown;
 };
 
-// In the order of device, kernel and problem.
+// Sorted by device, kernel and problem.
 std::string FormatTuning(const Registry& registry,
                          absl::Span<const std::shared_ptr<const TunedClass>> classes,
                          absl::Span<const std::string> unknown);
 
-// INVALID_ARGUMENT says which line is not what FormatTuning writes, and how; nothing of such a text
-// is used. Rows that the registry does not have are left out.
+// INVALID_ARGUMENT names the first line that differs from FormatTuning's format, and how; nothing
+// of such a text is used. Leaves out implementations that the registry does not have.
 absl::StatusOr<TuningText> ParseTuning(const Registry& registry, absl::string_view text);
 
-// "float32[16384,4096] axis=-1": inputs, and the attributes that are not their defaults.
+// "float32[16384,4096] axis=-1": inputs, and the attributes that differ from their defaults.
 std::string ToText(const Op& op, const Problem& problem);
 
 }  // namespace warpcall
