@@ -1,5 +1,5 @@
 // Checks of invariants. A failed check is a defect of this program: it writes the expression, its
-// place and its values to stderr and aborts. No input from outside may reach one.
+// place and its values to stderr and aborts. No input from outside may fail a check.
 //
 //   WARPCALL_DCHECK(used <= total, used, total);
 //
@@ -27,7 +27,7 @@ std::string ToText(const T& value) {
   } else if constexpr (std::is_constructible_v<std::string, T>) {
     return std::string(value);
   } else {
-    char text[2 + 16 + 1];  // of 64 bits
+    char text[2 + 16 + 1];  // for 64 bits
     std::snprintf(text, sizeof(text), "0x%" PRIxPTR, reinterpret_cast<uintptr_t>(value));
     return text;
   }
@@ -49,8 +49,8 @@ template <typename... Values>
 #define WARPCALL_CHECK_TEXT_INNER(text) #text
 #define WARPCALL_CHECK_TEXT(text) WARPCALL_CHECK_TEXT_INNER(text)
 
-// Checks `expression` in every build; for what memory safety hangs on. The values that follow it
-// are evaluated only when it is false.
+// Checks `expression` in every build; for conditions that memory safety depends on. Evaluates the
+// values that follow it only when it is false.
 #define WARPCALL_CHECK(expression, ...)                                                         \
   do {                                                                                          \
     if (!(expression)) [[unlikely]]                                                             \
@@ -58,8 +58,8 @@ template <typename... Values>
                                        #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__);                \
   } while (false)
 
-// As WARPCALL_CHECK in debug, sanitizer and fuzz builds (without NDEBUG, or with WARPCALL_DCHECKS).
-// In others it compiles its operands and evaluates none of them.
+// Like WARPCALL_CHECK in debug, sanitizer and fuzz builds (without NDEBUG, or with
+// WARPCALL_DCHECKS). Other builds compile its operands and evaluate none of them.
 #if !defined(NDEBUG) || defined(WARPCALL_DCHECKS)
 #define WARPCALL_DCHECK_IS_ON 1
 #define WARPCALL_DCHECK(...) WARPCALL_CHECK(__VA_ARGS__)

@@ -14,9 +14,9 @@ inline constexpr DataType kDataTypes[] = {DataType::kFloat32, DataType::kFloat16
                                           DataType::kBFloat16};
 inline constexpr int kDataTypeCount = 3;
 
-// Ends the process: what comes from outside was checked, so a type that there is not is a defect of
-// ours. Stands behind every switch over types, none of which has a default: a type that is added
-// must be added there too, or the compiler complains.
+// Ends the process. Input from outside was checked, so an unknown type is a defect of this program.
+// Follows every switch over types, none of which has a default: the compiler warns about each
+// switch that lacks a newly added type.
 [[noreturn]] inline void AbortOnDataType(DataType type) {
   std::fprintf(stderr, "data type %d is unknown\n", static_cast<int>(type));
   std::abort();

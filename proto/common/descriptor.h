@@ -11,7 +11,7 @@ class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  // Closes what it had.
+  // Closes the descriptor that it owned.
   Descriptor& operator=(Descriptor other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;

@@ -1,4 +1,4 @@
-// From a data type known at run time to the C++ type that stores it. No Abseil: CUDA files include
+// Maps a data type known at run time to the C++ type that stores it. No Abseil: CUDA files include
 // this.
 #pragma once
 

@@ -33,7 +33,7 @@ inline float ToFloat(Float16 value) {
   return std::bit_cast<float>(sign | ((magnitude << 13) + ((127u - 15u) << 23)));
 }
 
-// The three below round to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
+// The functions below round to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
 template <typename T>
 T FromFloat(float value);
 

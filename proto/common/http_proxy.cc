@@ -21,7 +21,7 @@ using absl::string_view;
 
 constexpr string_view kLocalSchemes[] = {"unix:", "unix-abstract:", "vsock:"};
 
-// An IPv4 address as IPv6 has it, ::ffff:1.2.3.4.
+// An IPv4 address is mapped to IPv6, ::ffff:1.2.3.4.
 using IpAddress = std::array<uint8_t, 16>;
 constexpr int kIpv4Bits = 32;
 constexpr int kIpv6Bits = 128;
@@ -32,7 +32,7 @@ std::optional<IpAddress> ParseIp(string_view host) {
   IpAddress ip;
   if (inet_pton(AF_INET6, text.c_str(), ip.data()) == 1) return ip;
   in_addr ipv4;
-  if (inet_aton(text.c_str(), &ipv4) == 0) return std::nullopt;  // also "127.1", as getaddrinfo
+  if (inet_aton(text.c_str(), &ipv4) == 0) return std::nullopt;  // also "127.1", as in getaddrinfo
   std::memcpy(ip.data(), kIpv4Prefix, sizeof kIpv4Prefix);
   std::memcpy(ip.data() + sizeof kIpv4Prefix, &ipv4, sizeof ipv4);
   return ip;
@@ -49,7 +49,7 @@ bool SharesBits(const IpAddress& a, const IpAddress& b, int bits) {
   return rest == 0 || (a[whole] ^ b[whole]) >> (8 - rest) == 0;
 }
 
-// The unspecified addresses, 0.0.0.0 and ::, connect to this machine too.
+// Includes the unspecified addresses, 0.0.0.0 and ::, which connect to this machine too.
 bool IsLoopback(string_view host) {
   const std::string name = absl::AsciiStrToLower(absl::StripSuffix(host, "."));
   if (name == "localhost" || absl::EndsWith(name, ".localhost")) return true;
@@ -63,7 +63,7 @@ bool IsLoopback(string_view host) {
   return IsIpv4(*ip) && (ipv4[0] == 127 || std::memcmp(ipv4, unspecified.data(), 4) == 0);
 }
 
-// "10.0.0.0/8".
+// `network` is "10.0.0.0/8", for example.
 bool IsInNetwork(string_view host, string_view network) {
   const std::pair<string_view, string_view> parts =
       absl::StrSplit(network, absl::MaxSplits('/', 1));
@@ -87,14 +87,14 @@ bool IsExcepted(string_view host, string_view list) {
   return false;
 }
 
-// Without a port and brackets.
+// Returns the host without port and brackets.
 string_view HostOf(string_view address) {
   if (absl::ConsumePrefix(&address, "[")) return address.substr(0, address.find(']'));
   const size_t colon = address.find(':');
   return colon == address.rfind(':') ? address.substr(0, colon) : address;
 }
 
-// The host that a proxy would be asked for; empty where none can be.
+// The host that a client would name to a proxy; empty if no proxy can reach `address`.
 string_view ProxiedHost(string_view address) {
   for (const string_view scheme : kLocalSchemes)
     if (absl::StartsWith(address, scheme)) return "";
@@ -113,7 +113,7 @@ std::optional<HttpProxy> NamedProxy(Environment environment) {
     const char* const value = environment(variable);
     if (value == nullptr) continue;
     string_view rest = value;
-    if (!absl::ConsumePrefix(&rest, "http://")) return std::nullopt;  // gRPC takes no other
+    if (!absl::ConsumePrefix(&rest, "http://")) return std::nullopt;  // gRPC accepts no other
     rest = rest.substr(0, rest.find('/'));
     rest.remove_prefix(rest.rfind('@') + 1);
     if (rest.empty()) return std::nullopt;

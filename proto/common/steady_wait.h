@@ -1,6 +1,6 @@
-// Waits by a clock that nobody sets (std::chrono::steady_clock). Those of absl::CondVar and
-// absl::Notification go by the wall clock, also where they are given a duration: one that was set
-// back by an hour keeps them for an hour longer.
+// Waits by a clock that nobody sets (std::chrono::steady_clock). absl::CondVar and
+// absl::Notification use the wall clock, even for a duration: if that clock is set back by an hour,
+// they wait an hour longer.
 #pragma once
 
 #include <chrono>
@@ -14,19 +14,19 @@ namespace warpcall {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// The end of time for what is too long to be told, absl::InfiniteDuration among it.
+// The end of time if `timeout` is out of range, as absl::InfiniteDuration is.
 inline SteadyTime SteadyAfter(absl::Duration timeout) {
   const SteadyTime now = std::chrono::steady_clock::now();
   if (timeout >= absl::FromChrono(SteadyTime::max() - now)) return SteadyTime::max();
   return now + absl::ToChronoNanoseconds(timeout);
 }
 
-// Negative once it has passed.
+// Negative once `end` has passed.
 inline absl::Duration UntilSteady(SteadyTime end) {
   return absl::FromChrono(end - std::chrono::steady_clock::now());
 }
 
-// As absl::CondVar: wake-ups may be spurious, and the state that is waited for is the mutex's.
+// Like absl::CondVar: wake-ups may be spurious, and the mutex guards the awaited state.
 class SteadyCondVar {
  public:
   void Signal() { condition_.notify_one(); }
@@ -36,14 +36,14 @@ class SteadyCondVar {
     Held held{mutex};
     condition_.wait(held);
   }
-  // Returns whether `end` has passed.
+  // Returns true if `end` has passed.
   bool WaitUntil(absl::Mutex* mutex, SteadyTime end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     Held held{mutex};
     return condition_.wait_until(held, end) == std::cv_status::timeout;
   }
 
  private:
-  // What std::condition_variable_any calls a lock.
+  // A lock as std::condition_variable_any requires it.
   struct Held {
     absl::Mutex* mutex;
     void lock() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex->Lock(); }
@@ -53,7 +53,7 @@ class SteadyCondVar {
   std::condition_variable_any condition_;
 };
 
-// As absl::Notification.
+// Like absl::Notification.
 class SteadyNotification {
  public:
   void Notify() {
@@ -61,7 +61,7 @@ class SteadyNotification {
     notified_ = true;
     changed_.SignalAll();
   }
-  // Returns whether it has been notified by then.
+  // Returns true if it was notified within `timeout`.
   bool WaitFor(absl::Duration timeout) {
     const SteadyTime end = SteadyAfter(timeout);
     absl::MutexLock lock(&mutex_);

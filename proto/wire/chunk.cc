@@ -28,11 +28,11 @@ static_assert(Is(StreamMember::kHeader, v1::ExecuteStreamRequest::kHeaderFieldNu
 // How deep protobuf's parser follows messages and groups.
 constexpr size_t kNestingMax = 100;
 
-// A cursor that says what is wrong, and has enough of messages that consist of tiny fields.
+// A cursor that reports errors, and refuses messages that consist of too many tiny fields.
 class FieldReader {
  public:
-  // `nesting`: messages around the fields that are read. `*small_bytes` counts what was read so
-  // far, by other readers of the same message too, without the content of length-delimited fields.
+  // `nesting` is the number of messages around the fields. `*small_bytes` counts the bytes read so
+  // far, by other readers of the message too, without the content of length-delimited fields.
   FieldReader(absl::Span<const Bytes> fragments, size_t nesting, size_t* small_bytes)
       : cursor_(fragments), nesting_(nesting), small_bytes_(small_bytes) {}
 
@@ -52,7 +52,7 @@ class FieldReader {
     return cursor_.ReadVarint(10, value) ? absl::OkStatus() : Malformed("a varint is");
   }
 
-  // The content of a length-delimited field; `content` may be null.
+  // Reads the content of a length-delimited field; `content` may be null.
   absl::Status Content(FragmentedBytes* content) {
     size_t length;
     if (!cursor_.ReadLength(&length)) return Malformed("a field's length is");
@@ -63,7 +63,7 @@ class FieldReader {
     return absl::OkStatus();
   }
 
-  // Steps over the field whose tag was read, a group with all that is in it.
+  // Steps over the field whose tag was read, and over all fields in a group.
   absl::Status Skip(uint32_t tag) {
     absl::InlinedVector<uint32_t, 4> open_groups;
     while (true) {
@@ -114,8 +114,8 @@ class FieldReader {
   size_t counted_position_ = 0;
 };
 
-// Fields must end where their message ends: two payloads that are each cut off could otherwise make
-// a whole when they are put together.
+// Fields must end where their message ends: otherwise two payloads that are each cut off could form
+// a whole when concatenated.
 absl::Status CheckFields(absl::Span<const Bytes> payload, size_t* small_bytes) {
   FieldReader reader(payload, 1, small_bytes);
   while (!reader.AtEnd()) {

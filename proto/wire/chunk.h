@@ -1,5 +1,5 @@
-// Takes the messages of ExecuteStream apart, and makes chunks, without copying tensor bytes. Client
-// and server share it.
+// Parses the messages of ExecuteStream, and makes chunks, without copying tensor bytes. Client and
+// server share it.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,19 @@ enum class StreamMember : uint8_t { kNone = 0, kHeader = 1, kChunk = 2, kDone = 
 struct StreamMessage {
   // The member that is set.
   StreamMember member = StreamMember::kNone;
-  // What it holds, for SplitTensors or ParseChunk: where it was given several times in a row, which
-  // protobuf merges, one after the other, which parses to the same. Points into the fragments.
+  // The member's content, for SplitTensors or ParseChunk. If it was given several times in a row,
+  // the contents are concatenated, which parses as protobuf merges them. Points into the fragments.
   FragmentedBytes payload;
 
   void Clear();
 };
 
-// Say which member the message in `fragments` holds. They accept every encoding that protobuf
-// accepts (unknown fields, members given several times: the last counts) and refuse with
-// INVALID_ARGUMENT what protobuf refuses at this level and one below; what lies deeper is judged by
-// the payload's own parser, and not at all in members that a later one replaced. INVALID_ARGUMENT
-// too when fields, without the content of the length-delimited among them, take more than
-// kHeaderBytesMax: so no message can keep a thread long.
+// Find the member that the message in `fragments` holds. They accept every encoding that protobuf
+// accepts (unknown fields, members given several times: the last counts). INVALID_ARGUMENT if
+// protobuf refuses the message at this level or one below; the payload's own parser checks deeper
+// levels, except in members that a later one replaced. INVALID_ARGUMENT too when fields, without
+// the content of length-delimited ones, exceed kHeaderBytesMax: so no message can keep a thread
+// long.
 absl::Status SplitStreamRequest(absl::Span<const Bytes> fragments, StreamMessage* message);
 absl::Status SplitStreamResponse(absl::Span<const Bytes> fragments, StreamMessage* message);
 
@@ -43,11 +43,11 @@ struct ChunkView {
   void Clear();
 };
 
-// Reads a Chunk, the payload of a StreamMessage; judges as above. Index and offset may have any
-// value, negative ones included.
+// Reads a Chunk, the payload of a StreamMessage, with the checks above. Index and offset may have
+// any value, negative ones included.
 absl::Status ParseChunk(absl::Span<const Bytes> payload, ChunkView* chunk);
 
-// What stands before a chunk's data.
+// The fields before a chunk's data.
 struct ChunkPrefix {
   int32_t input_index = 0;
   int64_t offset = 0;
@@ -55,7 +55,7 @@ struct ChunkPrefix {
 };
 
 // Appends to `out` an ExecuteStreamRequest or -Response (the encoding is the same) that holds this
-// chunk, up to and without its data bytes, which must follow and end the message.
+// chunk, except its data bytes, which must follow and end the message.
 void AppendChunkPrefix(const ChunkPrefix& prefix, std::string* out);
 
 }  // namespace warpcall::wire

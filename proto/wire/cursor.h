@@ -1,4 +1,4 @@
-// Reading and writing protobuf's wire format by hand, over bytes that lie in fragments. Internal to
+// Reads and writes protobuf's wire format by hand, over bytes that lie in fragments. Internal to
 // this folder.
 #pragma once
 
@@ -56,7 +56,7 @@ class Cursor {
     limit_ = old;
   }
 
-  // A varint of at most `bytes_max` bytes; what exceeds 64 bits is dropped, as protobuf does.
+  // Reads a varint of at most `bytes_max` bytes; drops bits beyond 64, as protobuf does.
   bool ReadVarint(int bytes_max, uint64_t* value) {
     WARPCALL_DCHECK(bytes_max >= 1 && bytes_max <= 10, bytes_max);
     uint64_t result = 0;

@@ -1,4 +1,4 @@
-// As tensor_split.h, of the Open Inference Protocol's ModelInferRequest.
+// Splits the Open Inference Protocol's ModelInferRequest, as tensor_split.h does ExecuteRequest.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 namespace warpcall::wire {
 
 // Splits the ModelInferRequest that lies in `fragments`: `raw_data` are its raw_input_contents, and
-// `tensor_data` of each input the floats that it has as contents.fp32_contents, little-endian and
-// in order. What it accepts and refuses is as for SplitTensors; other contents stay in the header
-// and meet its limit.
+// `tensor_data` of each input the floats of its contents.fp32_contents, little-endian and in order.
+// Accepts and refuses the same encodings as SplitTensors; other contents stay in the header and
+// count against its limit.
 absl::Status SplitInferRequest(absl::Span<const Bytes> fragments, SplitMessage* split);
 
-// What stands before an output's data in a ModelInferResponse: appends it to `out`. The data must
-// follow at once. All outputs' data, in order, end the message.
+// Appends to `out` the bytes before an output's data in a ModelInferResponse. The data must follow
+// at once. All outputs' data, in order, end the message.
 void AppendRawOutputPrefix(size_t data_bytes, std::string* out);
 
-// What stands before a ModelInferResponse that a ModelStreamInferResponse holds and ends with.
+// Appends the bytes before a ModelInferResponse that ends a ModelStreamInferResponse.
 void AppendStreamedResponsePrefix(size_t response_bytes, std::string* out);
 
 }  // namespace warpcall::wire

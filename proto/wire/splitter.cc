@@ -29,8 +29,8 @@ class Splitter {
     for (size_t i = 1; i < headers_.size(); ++i) headers_[i] = &inner_headers_[i - 1];
   }
 
-  // Reads a message up to the cursor's limit. Its tensor data go to `data`, which is null as long
-  // as no tensor has begun.
+  // Reads a message up to the cursor's limit. Appends its tensor data to `data`, which is null
+  // while no tensor has begun.
   absl::Status Message(const MessageRule& rule, size_t depth, FragmentedBytes* data) {
     WARPCALL_CHECK(depth < headers_.size(), depth);
     std::string* const header = headers_[depth];
@@ -89,7 +89,7 @@ class Splitter {
     WARPCALL_CHECK(data != nullptr, field.number);
     if (field.kind == FieldRule::Kind::kBytes) data->Clear();
     cursor_.Take(length, [&](Bytes piece) { data->Append(piece); });
-    // Stays as an empty field, so that whatever repeats costs header bytes and meets their limit.
+    // Stays as an empty field, so that repeated fields cost header bytes and meet their limit.
     AppendVarint(Tag(field.number, kLength), headers_[depth]);
     AppendVarint(0, headers_[depth]);
     return absl::OkStatus();
@@ -131,7 +131,7 @@ class Splitter {
 
   // Groups are never part of these messages, but protobuf accepts them as unknown fields. Their
   // tags and values go to the header (less the content of length-delimited ones), whose parser
-  // judges nesting.
+  // checks nesting.
   absl::Status Group(uint32_t start_tag, std::string* out) {
     AppendVarint(start_tag, out);
     for (int64_t depth = 1; depth > 0;) {

@@ -1,5 +1,5 @@
-// What SplitTensors and its like share: messages are taken apart by tables that say which of their
-// fields hold tensor data. Internal to this folder, and to its tests.
+// Common part of SplitTensors and its like: splits messages by tables of the fields that hold
+// tensor data. Internal to this folder, and to its tests.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -19,23 +19,23 @@ struct MessageRule;
 // One field that holds tensor data, or messages that do.
 struct FieldRule {
   enum class Kind : uint8_t {
-    kTensors,    // `repeated` of a message: one tensor each
+    kTensors,    // a `repeated` message: one tensor each
     kMessage,    // a message; given several times it is merged, as protobuf does
     kBytes,      // `bytes`, the data of the tensor; the last one counts
     kEachBytes,  // `repeated bytes`, each the data of some tensor
-    kFloats,     // `repeated float`, whose encoding is the data; all that come, in their order
+    kFloats,     // `repeated float`, whose encoding is the data; all values, in order
   };
 
   uint32_t number;
   Kind kind;
-  const MessageRule* message = nullptr;  // of kTensors and kMessage
+  const MessageRule* message = nullptr;  // for kTensors and kMessage
 };
 
 // The fields of a message that do not stay in the header as they are.
 struct MessageRule {
   const google::protobuf::Descriptor* (*descriptor)();
   // The highest number of its fields: length-delimited fields above it are unknown, so their
-  // content is stepped over. Taken from the descriptor, so that what is added there comes through.
+  // content is skipped. Taken from the descriptor, so that fields added there come through.
   uint32_t (*number_max)();
   absl::Span<const FieldRule> fields;
 };
@@ -56,17 +56,17 @@ constexpr MessageRule RuleOf(absl::Span<const FieldRule> fields) {
           fields};
 }
 
-// Messages within messages that rules may name, the outermost included.
+// Depth of the messages that rules may name, the outermost included.
 inline constexpr int kRuleDepthMax = 3;
 
 extern const MessageRule kExecuteRequestRule;
 extern const MessageRule kExecuteResponseRule;
 extern const MessageRule kModelInferRequestRule;
 
-// Returns the first field of the rule that its message's descriptor has otherwise, or "".
+// Returns the first field of the rule that differs in its message's descriptor, or "".
 std::string FindMisfit(const MessageRule& rule, int depth = 1);
 
-// Splits a message as SplitTensors says, by its rule. REQUIRES: the rule fits its descriptor.
+// Splits a message by its rule, like SplitTensors. REQUIRES: the rule fits its descriptor.
 absl::Status Split(absl::Span<const Bytes> fragments, const MessageRule& rule, SplitMessage* split);
 
 }  // namespace warpcall::wire

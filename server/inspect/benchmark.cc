@@ -33,24 +33,24 @@
 namespace warpcall::inspect {
 namespace {
 
-// What takes longer is warm after its first launch, as far as its place in the order goes.
+// A launch longer than this is warm enough after the first one to find its place in the order.
 constexpr double kShortLaunchNs = 10e6;
-// Measuring goes on for so long before it is seen whether others want the machine.
+// Length of a slice of measuring, after which the run yields to other work on the machine.
 constexpr int64_t kSliceNs = 10'000'000;
-// Copies take this share of the time that rows take, and are so many at least if they are short.
+// Copies get this share of the rows' time, and at least this many samples if they are short.
 constexpr int64_t kCopyShare = 8;
 constexpr int kCopiesPerRound = 2;
 constexpr int64_t kCopiesMin = 3;
 constexpr int64_t kCopiesWanted = 10;
 constexpr int64_t kCopiesNsMax = 100'000'000;
-// Likewise samples of arithmetic.
+// The number of arithmetic samples, likewise.
 constexpr int64_t kFlopsSamplesMin = 3;
 constexpr int64_t kFlopsSamplesMax = 20;
-// Of the threads that help to fill operands and to compute the reference: below everything that
-// serves requests.
+// Niceness of the threads that help to fill operands and to compute the reference: below all
+// threads that serve requests.
 constexpr int kHelpersNice = 19;
-// What else a machine does, and its clock, often stay as they are for some 100 ms: rows whose
-// samples would all be taken within that are measured in blocks, which begin so far apart.
+// Other work on a machine, and its clock, often stay as they are for some 100 ms. Rows whose
+// samples would all fall within that time are measured in blocks, which begin this far apart.
 constexpr int64_t kBlockNs = 100'000'000;
 // A check and a sample.
 constexpr int64_t kLaunchesMin = 2;
@@ -118,7 +118,7 @@ class Run {
  private:
   v1::RunStamp& stamp() { return *response_.mutable_stamp(); }
 
-  // A row that does not run here is done.
+  // Fails a row that does not run here.
   void Name(const Row* row, Candidate* candidate) const {
     candidate->row = row;
     SetNames(row->implementation, &candidate->result);
@@ -161,7 +161,7 @@ class Run {
     return absl::OkStatus();
   }
 
-  // Without a ceiling the run goes on, if the device does.
+  // Drops a failed ceiling; the run goes on if the device is healthy.
   template <typename Ceiling>
   absl::Status GiveUp(const absl::Status& status, std::unique_ptr<Ceiling>* ceiling) {
     stream_->Synchronize().IgnoreError();
@@ -178,13 +178,13 @@ class Run {
 
   bool OnCpu() const { return device_->properties().kind == DeviceKind::kCpu; }
 
-  // Not beyond the deadline.
+  // Sleeps, but not beyond the deadline.
   void Rest(int64_t ns) const {
     const int64_t rest_ns = std::min(ns, plan_.deadline_ns - site_.clock());
     if (rest_ns > 0) site_.sleep(rest_ns);
   }
 
-  // Calls `step` for every row that is not done. Its failure is the row's unless the device is
+  // Calls `step` for every row that is not done. An error fails that row only, unless the device is
   // lost.
   absl::Status ForEach(absl::FunctionRef<absl::Status(Candidate&)> step) {
     for (Candidate& candidate : candidates_) RETURN_IF_ERROR(Do(candidate, step));
@@ -228,7 +228,7 @@ class Run {
 
   absl::StatusOr<void*> Workspace(size_t bytes) {
     if (bytes > workspace_.bytes()) {
-      // Beside the one there is, which rows admitted before rely on.
+      // The old workspace stays until the new one exists: rows admitted before rely on one.
       ASSIGN_OR_RETURN(Buffer larger, stream_->AllocateMemory(bytes));
       workspace_ = std::move(larger);
     }
@@ -288,7 +288,7 @@ class Run {
     return candidate.timer->WarmUp();
   }
 
-  // The short ones of them, which come first, together: while one rests the others are measured.
+  // Measures the short groups, which come first, together: while one rests the others are measured.
   absl::Status MeasureGroups(const std::vector<Group>& groups) {
     const auto first_long = std::find_if(groups.begin(), groups.end(),
                                          [this](const Group& group) { return !IsShort(group); });
@@ -301,8 +301,8 @@ class Run {
     return absl::OkStatus();
   }
 
-  // Whether its samples may all fall into one state of the machine. A GPU's are taken as they come:
-  // its clocks are looked at instead.
+  // True if all samples of the group may fall into one state of the machine. False on a GPU, where
+  // the clocks are checked instead.
   bool IsShort(const Group& group) const {
     double ns = 0;
     for (const Candidate* candidate : group)
@@ -334,7 +334,7 @@ class Run {
       if (!candidate->done) candidate->timer->PlanSamples(samples);
   }
 
-  // Whether one of its rows lacks samples that are planned.
+  // True if one of the group's rows lacks planned samples.
   static bool Wants(const Group& group) {
     return std::any_of(group.begin(), group.end(), [](const Candidate* candidate) {
       return !candidate->done && !candidate->timer->done();
@@ -353,7 +353,7 @@ class Run {
     if (!Wants(group)) return absl::OkStatus();
     RETURN_IF_ERROR(AwaitTurn());
     for (size_t round = 0; Wants(group) && !PastDeadline(); ++round) {
-      // Who comes after whom changes, as the one before leaves its traces in the caches.
+      // Changes the order each round, as each row leaves its traces in the caches.
       for (size_t i = 0; i < group.size(); ++i) {
         Candidate& candidate = *group[(i + round) % group.size()];
         if (candidate.done || candidate.timer->done()) continue;
@@ -369,9 +369,9 @@ class Run {
     Tell();
   }
 
-  // On a GPU, for as long as the sample took: its time is cut into slices of milliseconds between
-  // processes, of which a server at work is to have as many; and products take so much power that
-  // the speed of one would depend on who ran before.
+  // On a GPU, rests for as long as the sample took. Processes share a GPU in slices of
+  // milliseconds, and a server at work must get as many as the benchmark. Products take so much
+  // power that the speed of one would depend on its predecessor.
   absl::Status Sample(Candidate& candidate) {
     const int64_t start_ns = site_.clock();
     if (site_.surroundings != nullptr) site_.surroundings->Begin();
@@ -383,7 +383,7 @@ class Run {
     return absl::OkStatus();
   }
 
-  // A sample that does not tell of the row alone is taken again.
+  // Retakes a sample that other work or a slow clock has disturbed.
   void Judge(Candidate& candidate) {
     RowTimer& timer = *candidate.timer;
     const auto sample_ns = static_cast<int64_t>(timer.samples_ns().back() *
@@ -397,7 +397,7 @@ class Run {
     if (disturbed && !retaken) ++candidate.disturbed;
   }
 
-  // By the device's conditions, where it is time to look at them.
+  // Reads the device's conditions when it is time. True if they show a clock that is held down.
   bool IsSeenSlow() {
     if (site_.conditions == nullptr || site_.clock() - looked_ns_ < kSliceNs) return false;
     looked_ns_ = site_.clock();
@@ -406,7 +406,7 @@ class Run {
     return RunsSlowly(now);
   }
 
-  // Between slices: whoever serves requests meanwhile gets as much time as is measured for.
+  // Rests between slices: a server at work gets as much time as the measuring.
   absl::Status AwaitTurn() {
     const int64_t slice_ns = site_.clock() - slice_start_ns_;
     if (site_.surroundings != nullptr && !site_.surroundings->AwaitQuiet())
@@ -415,7 +415,7 @@ class Run {
     return absl::OkStatus();
   }
 
-  // Between two rounds, until ceilings have their share of the time.
+  // Samples the ceilings between two rounds, until they have had their share of the time.
   absl::Status SampleCeilings() {
     if (flops_ != nullptr && flops_->samples() < kFlopsSamplesMax &&
         (flops_->samples() < kFlopsSamplesMin || flops_->spent_ns() * kCopyShare < RowsNs()))
@@ -454,7 +454,7 @@ class Run {
     if (news.results_size() > 0) site_.tell(news);
   }
 
-  // Sets the ceilings, as they are known now, and what the results' medians come to.
+  // Sets the ceilings, as known by now, and the rates that follow from the results' medians.
   void SetRates(v1::BenchmarkResponse* response) const {
     const double ceiling = copies_ == nullptr ? 0 : copies_->bytes_per_second();
     response->set_ceiling_bytes_per_second(ceiling);
@@ -485,14 +485,14 @@ class Run {
   cpu::ThreadPool pool_{std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
                         kHelpersNice};
   std::unique_ptr<Stream> stream_;
-  // Below: given back before the stream goes.
+  // The members below are destroyed before the stream.
   std::optional<OperandSets> sets_;
   std::optional<Foresight> foresight_;
   std::unique_ptr<CopyCeiling> copies_;
   std::unique_ptr<FlopsCeiling> flops_;
   Buffer workspace_;
   std::optional<OpCases> cases_;
-  const Reference* reference_ = nullptr;  // while Report runs
+  const Reference* reference_ = nullptr;  // set while Report runs
   std::vector<Candidate> candidates_;
   int64_t slice_start_ns_ = 0;
   int64_t looked_ns_ = 0;

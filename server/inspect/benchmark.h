@@ -24,27 +24,27 @@ struct BenchmarkPlan {
   Problem problem;
   int warmup_iterations = 10;  // launches
   int iterations = 100;        // samples, each of launches_per_iteration launches
-  uint64_t seed = 0;           // of the inputs: N(0, 1), the same for a seed whatever the device
-  // A row whose median has at most this relative standard error gets no more samples; 0: by
-  // iterations and time alone.
+  uint64_t seed = 0;           // inputs are N(0, 1), equal on all devices for one seed
+  // A row whose median has at most this relative standard error gets no more samples. 0: only
+  // iterations and time count.
   double max_noise = 0;
   int64_t timeout_ns = 0;             // for one row; 0: the limits'
-  int64_t deadline_ns = kNoDeadline;  // by the site's clock: what is not measured then is left
+  int64_t deadline_ns = kNoDeadline;  // by the site's clock: rows not measured by then are left out
 };
 
 struct BenchmarkLimits {
-  // For one row where the plan has no timeout: a row whose launch would take half of it is skipped.
+  // One row's time if the plan has no timeout. A row whose launch would take half of it is skipped.
   int64_t row_ns_max = 10'000'000'000;
-  // There, after so long a few samples will do.
+  // After this part of row_ns_max, a few samples are enough.
   int64_t row_ns_enough = 1'000'000'000;
-  // For computing the reference that outputs are compared with.
+  // Time to compute the reference that outputs are compared with.
   int64_t reference_ns_max = 500'000'000;
 };
 
-// A result is unstable, too noisy to rank, where its noise is above kNoiseMax or not known, where
-// more than a quarter of its samples were disturbed, and, on a CPU, where the medians of its four
-// quarters, or its median and its fastest tenth, are further apart than kSpreadMax: the median of a
-// row that has two speeds is the one that it happened to have more often.
+// A result is unstable, too noisy to rank, if its noise is above kNoiseMax or unknown, or if more
+// than a quarter of its samples were disturbed. On a CPU it is also unstable if the medians of its
+// quarters, or its median and fastest tenth, differ by more than kSpreadMax: the median of a row
+// with two speeds is only the speed that came more often.
 inline constexpr double kNoiseMax = 0.05;
 inline constexpr double kSpreadMax = 0.15;
 
@@ -53,36 +53,36 @@ struct BenchmarkSite {
   const Registry* registry = nullptr;
   Device* device = nullptr;
   Surroundings* surroundings = nullptr;        // null: nothing disturbs it
-  ConditionReader* conditions = nullptr;       // null: the device's are not known
-  MultiplyAddsSource multiply_adds = nullptr;  // of the device's kind; null: none is known
-  Clock clock = MonotonicNs;                   // of the host
+  ConditionReader* conditions = nullptr;       // null: unknown conditions
+  MultiplyAddsSource multiply_adds = nullptr;  // for the device's kind; null: none is known
+  Clock clock = MonotonicNs;                   // the host's
   std::function<void(int64_t ns)> sleep = [](int64_t ns) { absl::SleepFor(absl::Nanoseconds(ns)); };
-  // Called with results as they come, each once and without a verdict, beside the ceilings as they
-  // are then known.
+  // Called with results as they come, each once and without a verdict, together with the ceilings
+  // as known by then.
   std::function<void(const v1::BenchmarkResponse&)> tell = nullptr;
 };
 
-// Times the plan's rows, the fastest first: those whose speeds are close to each other in turn,
-// sample by sample, and copies between them; each launch on the next of several equal sets of
-// operands. On a CPU the samples of fast rows come in four blocks, over 300 ms at least. A row that
-// does not run on the device, that fails, or for which there is no time, says so in its result; an
-// error here is the whole run's: a plan out of range, no memory for the operands, a lost device.
-// The calling thread becomes the device's, as by Stream::BindThread.
+// Times the plan's rows, the fastest first. Rows of similar speed take turns, sample by sample,
+// with copies between them; each launch uses the next of several equal sets of operands. On a CPU
+// the samples of fast rows come in four blocks, over 300 ms at least. A row that does not run on
+// the device, fails, or gets no time says so in its result. An error is the whole run's: a plan out
+// of range, no memory for the operands, a lost device. The calling thread becomes the device's, as
+// by Stream::BindThread.
 //
-// The response has all results in the order of the plan's rows, with their verdicts by Rank(). Its
+// The response has all results in the order of the plan's rows, with verdicts from Rank(). Its
 // stamp lacks the versions of the server and of CUDA. The ceilings are CopyCeiling's for the
-// problem's bytes and FlopsCeiling's in the problem's ArithmeticOf, sampled between the rows'
-// samples; 0 where one could not be measured, or where arithmetic cannot bound the problem (but for
-// float32 on CPUs). A result's errors are OutputError's: a right relative_error is the rounding's,
-// at most 2^-24 in float32, 2^-11 in float16 and 2^-8 in bfloat16 where nothing is subnormal; it is
-// 0 over 0 checked elements where the op has no definition.
+// problem's bytes and FlopsCeiling's in its ArithmeticOf, sampled between the rows' samples. They
+// are 0 if not measurable, or if arithmetic cannot bound the problem (except float32 on CPUs). A
+// result's errors are OutputError's: a right relative_error is the rounding's, at most 2^-24 in
+// float32, 2^-11 in float16 and 2^-8 in bfloat16 where nothing is subnormal; it is 0 over 0 checked
+// elements where the op has no definition.
 absl::StatusOr<v1::BenchmarkResponse> RunBenchmark(const BenchmarkSite& site,
                                                    const BenchmarkPlan& plan,
                                                    const BenchmarkLimits& limits);
 
-// Memory that RunBenchmark takes for the operands of `problem` at most, on the host or a device;
-// beside it rows' workspaces, for copies as much again, up to 2 GiB, and, where the problem cannot
-// be cut, one set of operands for smaller ones by which rows are predicted.
+// Upper bound of RunBenchmark's memory for the operands of `problem`, on the host or a device. Not
+// included: workspaces; as much again for copies, up to 2 GiB; and, for a problem that cannot be
+// cut, one set of operands of the smaller problems that predict it.
 int64_t BenchmarkBytes(const Problem& problem);
 
 }  // namespace warpcall::inspect

@@ -43,7 +43,7 @@ void Fail(Candidate& candidate, const absl::Status& status) {
   result.Clear();
   SetNames(candidate.row->implementation, &result);
   result.set_predicted_ns(predicted_ns);
-  // Never empty: that is what says that a row ran.
+  // Never empty: an empty error means that the row ran.
   result.set_error(status.message().empty() ? status.ToString() : std::string(status.message()));
   candidate.done = true;
 }

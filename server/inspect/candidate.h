@@ -1,4 +1,4 @@
-// A row on its way to its result in a benchmark.
+// A row in a benchmark, from its admission to its result.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,27 @@ struct Candidate {
   v1::BenchmarkResult result = {};
   PlanPtr plan;
   std::unique_ptr<RowTimer> timer;
-  double expected_ns = 0;  // of a launch; 0: not known
-  int64_t disturbed = 0;   // of its samples: something else had the machine, and did not let go
+  double expected_ns = 0;  // for a launch; 0: not known
+  int64_t disturbed = 0;   // samples during which other work held the machine, and kept on
   bool warm = false;
   bool done = false;
   bool told = false;
 };
 
-// Rows that are measured in turn, since their speeds are close to each other.
+// Rows that take turns, since their speeds are close to each other.
 using Group = std::vector<Candidate*>;
 
-// Those that are not done, by what a launch is expected to take, the fastest first.
+// Groups the rows that are not done by the expected time of a launch, the fastest first.
 std::vector<Group> GroupsOf(std::vector<Candidate>& candidates);
 
 void SetNames(const Implementation& row, v1::BenchmarkResult* result);
 
-// It is done, without times: its result says why, and keeps nothing else but the row's names and
-// predicted_ns.
+// Ends the row without times. Its result holds the reason, the row's names and predicted_ns, and
+// nothing else.
 void Fail(Candidate& candidate, const absl::Status& status);
 
-// It is done, with the samples that it has, or fails where it has none. A row is unstable that
-// drifts by more than `spread_max`, or whose fastest tenth is so much faster than its median.
+// Ends the row with its samples; fails it without any. The row is unstable if its drift, or the
+// distance of its fastest tenth from its median, is above `spread_max`.
 void FinishWithSamples(Candidate& candidate, double spread_max);
 
 }  // namespace warpcall::inspect

@@ -10,8 +10,8 @@ namespace warpcall::inspect {
 // other values, and each throttle reason once.
 void AddConditions(const DeviceConditions& now, v1::RunStamp* stamp);
 
-// Whether a sample that was taken then tells of a clock that something holds down: below 75 % of
-// the default.
+// True if the clock is held down, below 75 % of the default, so that a sample taken then is no
+// good.
 bool RunsSlowly(const DeviceConditions& now);
 
 }  // namespace warpcall::inspect

@@ -13,9 +13,9 @@ namespace {
 constexpr int64_t kCachesCopied = 4;
 // Bytes of input and output together.
 constexpr int64_t kGpuBytes = int64_t{2} << 30;
-constexpr int64_t kGpuMemoryShare = 4;  // of less memory than 8 GiB
+constexpr int64_t kGpuMemoryShare = 4;  // if memory is below 8 GiB
 constexpr int64_t kCpuBytesMin = int64_t{128} << 20;
-// Touching a page first takes longer than copying it; more would keep the caller waiting.
+// The first touch of a page takes longer than its copy; more would keep the caller waiting.
 constexpr int64_t kCpuBytesMax = int64_t{256} << 20;
 
 int64_t WholeMemory(const DeviceProperties& device) {
@@ -24,7 +24,7 @@ int64_t WholeMemory(const DeviceProperties& device) {
   return std::max(evicting, std::min(kGpuBytes, device.memory_bytes / kGpuMemoryShare));
 }
 
-// Of one copy.
+// Bytes of one copy.
 int64_t BytesToCopy(int64_t bytes, const DeviceProperties& device) {
   const int64_t whole = WholeMemory(device);
   return bytes <= 0 ? whole : std::min(bytes, whole);

@@ -1,5 +1,5 @@
-// What moving a problem's bytes costs at best on a device: the ceiling that memory-bound kernels
-// are measured by.
+// The best speed at which a device moves a problem's bytes: the ceiling against which memory-bound
+// kernels are measured.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace warpcall::inspect {
 // stream.
 class CopyCeiling {
  public:
-  // Copies that read and write `bytes` in all, over as many sets as a problem of so many bytes
-  // gets: so what fits into a cache is compared with copies that fit there too. 0, or more than the
-  // caches hold several times over: the device's memory. NOT_FOUND without a row that copies.
+  // Copies that read and write `bytes` in all, over as many sets as a problem of that size gets: a
+  // problem that fits into a cache is compared with copies that fit there too. 0, or more than
+  // several times the caches: the device's memory. NOT_FOUND without a row that copies.
   static absl::StatusOr<std::unique_ptr<CopyCeiling>> Create(const FastestRows::Site& site,
                                                              int64_t bytes);
 
   absl::Status Sample() { return rows_->Sample(); }
-  // Bytes read plus bytes written a second; 0 before there is a sample.
+  // Bytes read plus bytes written per second; 0 before the first sample.
   double bytes_per_second() const;
   int64_t samples() const { return rows_->samples(); }
   int64_t spent_ns() const { return rows_->spent_ns(); }
@@ -35,7 +35,7 @@ class CopyCeiling {
   const std::unique_ptr<FastestRows> rows_;
 };
 
-// Whether copies of `bytes` tell what the device's memory can do, and not only its caches.
+// True if copies of `bytes` measure the device's memory, and not only its caches.
 bool CopiesPassCaches(int64_t bytes, const DeviceProperties& device);
 
 }  // namespace warpcall::inspect

@@ -1,4 +1,4 @@
-// What a row would do for a problem, without running it.
+// Describes how a row would run a problem, without running it.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 
 namespace warpcall::inspect {
 
-// What a launch of `shape`, zeros where it has no grid, that does `work` is described as.
+// Describes a launch of `shape` that does `work`. `shape` is zeros for a row without a grid.
 v1::LaunchInfo LaunchInfoOf(const Implementation& row, const Work& work, const LaunchShape& shape);
 
-// All but chosen_because, which the server knows. The row's `plan` is given nothing to try
-// candidates on; the row's own files come first. The calling thread becomes the device's.
+// Fills all but chosen_because, which the server knows. The row's `plan` gets nothing to try
+// candidates on. The row's own files come first. The calling thread becomes the device's.
 absl::StatusOr<v1::DescribeResponse> DescribePlan(const Op& op, const Implementation& row,
                                                   const Problem& problem, Device* device);
 
-// The bound that the row's results in `data_type` are checked against, for a reader.
+// The bound for the row's results in `data_type`, as text for a reader.
 std::string ToleranceOf(const Op& op, const Implementation& row, DataType data_type);
 
 }  // namespace warpcall::inspect

@@ -38,7 +38,7 @@ class MemoryFile {
     if (fd_ >= 0) close(fd_);
   }
 
-  // In the processes that inherit it.
+  // Valid in processes that inherit the descriptor.
   std::string path() const { return absl::StrCat("/proc/self/fd/", fd_); }
 
  private:
@@ -75,8 +75,8 @@ absl::StatusOr<std::string> SassOfImage(const MachineCode& code,
   return text.Take();
 }
 
-// Of all that cuobjdump prints of a program, the lines of one kernel: in SASS once for each
-// architecture, from a line with its name to the end of the section.
+// Selects the lines of one kernel from cuobjdump's output. SASS has one section for each
+// architecture, from a line with the kernel's name to the end of the section.
 class SassOfKernel {
  public:
   SassOfKernel(absl::string_view entry, Text* text) : entry_(entry), text_(text) {}
@@ -99,7 +99,7 @@ class SassOfKernel {
   bool inside_ = false;
 };
 
-// In PTX the head of the module, and the kernel up to the brace that closes it.
+// PTX has the head of the module, and the kernel up to the brace that closes it.
 class PtxOfKernel {
  public:
   PtxOfKernel(absl::string_view entry, Text* text) : entry_(entry), text_(text) {}
@@ -123,7 +123,7 @@ class PtxOfKernel {
   const absl::string_view entry_;
   Text* const text_;
   std::string head_;
-  int64_t depth_ = 0;  // of braces
+  int64_t depth_ = 0;  // open braces
   bool inside_ = false;
 };
 
@@ -144,7 +144,7 @@ absl::StatusOr<std::string> Linked(const char* dump, const MachineCode& code,
 SourceFile FileOf(const std::string& entry, const char* language,
                   absl::StatusOr<std::string> text) {
   if (!text.ok()) text = absl::StrCat("// Not shown: ", text.status().message(), "\n");
-  // Texts must be UTF-8, and these are not ours.
+  // A proto's texts must be UTF-8, and the tools' output may not be.
   std::replace_if(
       text->begin(), text->end(), [](char c) { return !absl::ascii_isascii(c); }, '?');
   return {absl::StrCat(entry, ".", language), language, *std::move(text)};

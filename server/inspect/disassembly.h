@@ -1,4 +1,4 @@
-// What NVIDIA's tools print of a kernel's machine code, on machines that have them.
+// Prints a kernel's machine code with NVIDIA's tools, on machines that have them.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,18 @@
 
 namespace warpcall::inspect {
 
-// Its file, for other processes too.
+// The path of this program's file, valid in other processes too.
 std::string ThisProgram();
 
 struct DisassemblyOptions {
   std::vector<std::string> folders = ToolFolders();
-  std::string program = ThisProgram();  // that holds what is linked
+  std::string program = ThisProgram();  // the program with the linked code
   ToolLimits limits = {};
-  size_t text_bytes = size_t{4} << 20;  // of a file
+  size_t text_bytes = size_t{4} << 20;  // per file
 };
 
-// A file in "sass" and, of code that is linked into the program, one in "ptx". In the place of a
-// text that the tools do not give stands a comment that says why. None of code without an entry.
+// Returns a file in "sass" and, for code linked into the program, one in "ptx"; none for code
+// without an entry. A comment with the reason takes the place of a text that the tools do not give.
 std::vector<SourceFile> Disassemble(const MachineCode& code, const DisassemblyOptions& options);
 
 }  // namespace warpcall::inspect

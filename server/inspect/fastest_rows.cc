@@ -12,7 +12,7 @@ namespace {
 
 // A first launch on a CPU's memory is warm enough.
 constexpr TimingPlan kTiming = {.warmup_launches = 1, .samples = 1, .ns_max = 50'000'000};
-// Longer than what memory controllers or caches could find equal.
+// Longer than any repetition that memory controllers or caches could detect.
 constexpr int64_t kPeriodElements = int64_t{1} << 20;
 // Rows this much slower than the fastest are not measured again.
 constexpr double kSlower = 1.25;

@@ -1,5 +1,5 @@
-// The rows of a kernel that do one problem fastest on a device, sampled in turn: what the device
-// gives at best, as far as this registry knows.
+// The fastest rows of a kernel for one problem on a device, sampled in turn: the best that the
+// device gives, as far as this registry knows.
 #pragma once
 
 #include <cstdint>
@@ -38,16 +38,16 @@ class FastestRows {
     std::vector<NamedAttribute> attributes = {};
   };
 
-  // Those that are for the device, serious (neither manual nor reference) and not much slower than
-  // the fastest of them, by a launch each. Over as many sets of operands as SetsFor gives a problem
-  // of `bytes`. NOT_FOUND without a kernel of this name, or such a row of it.
+  // Finds the rows that are for the device, serious (neither manual nor reference) and not much
+  // slower than the fastest of them in a launch each. They use `sets` sets of operands. NOT_FOUND
+  // without a kernel of this name, or without such a row.
   static absl::StatusOr<std::unique_ptr<FastestRows>> Create(const Site& site, const Asked& asked,
                                                              int64_t sets);
 
-  // One more sample of one of the rows.
+  // Takes one more sample of one of the rows.
   absl::Status Sample();
-  // Of one launch of the fastest row, by a fast sample (p10), since whatever else the machine does
-  // only adds to it; 0 before there is one.
+  // Time of a launch of the fastest row, by a fast sample (p10): other work on the machine only
+  // adds time. 0 before the first sample.
   double launch_ns() const;
   int64_t samples() const { return samples_; }
   int64_t spent_ns() const;

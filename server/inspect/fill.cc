@@ -1,7 +1,7 @@
 // Box and Muller's transform ("A Note on the Generation of Random Normal Deviates", 1958) of a
 // counter's hash. Logarithm, sine and cosine are polynomials of additions and multiplications here,
 // because libm's last bits differ from machine to machine; for the same reason CMake compiles this
-// file without fusing the two. Loops are short, without branches, for the compiler to vectorise.
+// file without fusing the two. Loops are short and branch-free, for the compiler to vectorise.
 #include "server/inspect/fill.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ inline Point OnCircle(uint32_t turns) {
           std::bit_cast<float>(((s & ~swap) | (c & swap)) ^ sine_sign)};
 }
 
-// The values of block number `block`.
+// Writes the values of block number `block`.
 void MakeBlock(uint64_t key, int64_t block, float* values) {
   int32_t magnitudes[kPairs];
   uint32_t turns[kPairs];

@@ -13,13 +13,13 @@
 namespace warpcall::inspect {
 namespace {
 
-// Waking the threads costs some percent of it.
+// Waking the threads costs some percent of the rounds' time.
 constexpr int64_t kRounds = 500;
 // Sides of the matrices. On a GPU of today: 1 to 3 ms of work, and 400 MB.
 constexpr int64_t kCpuSide = 1024;
 constexpr int64_t kGpuSide = 8192;
 constexpr int64_t kGpuSideFloat32 = 4096;
-// Chains of functions in bfloat16 come to 5 FLOP a byte, rows of a matrix times a vector to 1.
+// Chains of functions in bfloat16 have 5 FLOP a byte, a matrix times a vector has 1.
 constexpr int64_t kFlopsPerByte = 8;
 
 FastestRows::Asked ProductIn(Arithmetic arithmetic, const DeviceProperties& device) {

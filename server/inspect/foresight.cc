@@ -13,25 +13,25 @@
 namespace warpcall::inspect {
 namespace {
 
-// No row is slower, in FLOPs and bytes a nanosecond: a problem that takes little time so needs no
-// foresight.
+// Lower bound of all rows' rates, in FLOPs and bytes per nanosecond. A problem that is short even
+// at this rate needs no prediction.
 constexpr double kSlowestRate = 0.05;
 constexpr double kObviousNs = 250e6;
 // FLOPs and bytes of the first piece: some milliseconds for the slowest rows, which compute in
 // float64.
 constexpr double kFirstWork = 4e6;
 constexpr double kStep = 8;
-// To a second piece, where most of what the first one reads is what every piece has to read: by
-// that alone it is not known what more parts cost.
+// Step to a second piece, if most of the first one's input is shared by all pieces: that piece
+// alone does not show the cost of more parts.
 constexpr double kSharingStep = 2;
 // Shorter launches are fixed costs, or do not use all threads.
 constexpr double kTellingNs = 20e6;
 constexpr double kShareMax = 0.25;
-// The first one warms up, and so many are made while they take little time.
+// Launches of a piece: the first warms up, and more follow while they take little time.
 constexpr int kLaunchesMin = 2;
 constexpr int kLaunchesMax = 6;
 constexpr int64_t kLaunchesNs = 100'000'000;
-// Larger pieces are not launched for the sake of a doubt.
+// Larger pieces are not launched to check a prediction.
 constexpr double kDoubtNsMax = 1e9;
 constexpr int64_t kElementsMin = 1024;
 
@@ -39,13 +39,13 @@ double Sum(const Work& work) {
   return static_cast<double>(work.flops) + static_cast<double>(work.bytes);
 }
 
-// Of a piece that was timed.
+// A piece that was timed.
 struct Point {
-  double share;  // of the work
+  double share;  // the piece's share of the work
   double ns;
 };
 
-// Of the whole: by the last piece, or, where that is less, by the line through both.
+// The whole problem's time: by the last piece or, if that is less, by the line through both.
 double Extrapolated(const std::optional<Point>& before, const Point& last) {
   const double proportional_ns = last.ns / last.share;
   if (!before.has_value() || last.share <= before->share) return proportional_ns;
@@ -104,7 +104,7 @@ absl::StatusOr<const Foresight::Piece*> Foresight::Of(double work) {
   const Op& op = *kernel_.op;
   const Work part = op.work(piece->problem);
   const Work whole = op.work(problem_);
-  // Whatever the row's time goes by.
+  // The smaller share, since either FLOPs or bytes may limit the row.
   const auto share = [](int64_t a, int64_t b) {
     return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 1.0;
   };

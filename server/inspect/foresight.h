@@ -1,4 +1,4 @@
-// How long a row will take for a large problem, by how long it takes for a small one.
+// Predicts a row's time for a large problem from its times for small ones.
 #pragma once
 
 #include <cstdint>
@@ -28,32 +28,32 @@ class Foresight {
     Clock clock = MonotonicNs;
   };
 
-  // All outlive it. `operands` are the problem's: pieces of it use their first bytes, and write
-  // into the outputs.
+  // All arguments outlive it. `operands` are the problem's: pieces of the problem use their first
+  // bytes, and write into the outputs.
   Foresight(Site site, const Kernel* kernel, const Problem* problem, const Operands* operands);
 
-  // Nanoseconds of a launch, from larger and larger pieces of the problem until one takes long
-  // enough to tell, or from usual problems of the op where it cannot be cut. 0: not known, because
-  // the problem is so small that there is no need, or nothing smaller runs. Whatever else the
-  // machine does only adds to it: what is predicted to take more than `doubted_ns` is looked at
-  // again, as far as that takes no more than a second or so; than `doubted_ns` where most of what a
-  // piece reads is an input that all share.
+  // Predicts the nanoseconds of a launch. Times larger and larger pieces of the problem until one
+  // takes long enough, or usual problems of the op if the problem cannot be cut. 0: not known,
+  // because the problem is small enough to skip this, or nothing smaller runs. Other work on the
+  // machine only adds time, so a prediction above `doubted_ns` is measured again if that takes no
+  // more than a second or so, or no more than `doubted_ns` if most of a piece's input bytes are
+  // shared.
   absl::StatusOr<double> Predict(const Implementation& row, double doubted_ns);
 
  private:
   struct Piece {
     double wanted_work = 0;
     Problem problem;
-    double share = 1;                 // of the work
-    bool shares = false;              // most of its bytes are those that all parts share
-    std::optional<OperandSets> sets;  // none: it has the whole problem's operands
+    double share = 1;                 // share of the problem's work
+    bool shares = false;              // most of its bytes are shared by all parts
+    std::optional<OperandSets> sets;  // none: it uses the whole problem's operands
   };
 
-  // One of so much work, in FLOPs and bytes together, or a little more; null where there is none,
-  // or those that are kept would have more bytes than the whole problem.
+  // Returns a piece of `work`, in FLOPs and bytes together, or a little more. Null if there is
+  // none, or if all pieces together would have more bytes than the whole problem.
   absl::StatusOr<const Piece*> Of(double work);
   std::optional<Problem> ProblemOf(double work) const;
-  // Nanoseconds of the best launch of some.
+  // Nanoseconds of the best of several launches.
   absl::StatusOr<double> Time(const Implementation& row, const Piece& piece) const;
 
   const Site site_;

@@ -20,19 +20,19 @@
 namespace warpcall::inspect {
 namespace {
 
-// What a miss of the last cache brings from memory, on every CPU that the server is built for.
+// Bytes that a miss of the last cache reads from memory, on every CPU that the server is built for.
 constexpr int64_t kCacheLineBytes = 64;
 
 struct Event {
   const char* name;
-  uint64_t config;  // of PERF_TYPE_HARDWARE
-  int64_t bytes;    // that one stands for
+  uint64_t config;  // a PERF_TYPE_HARDWARE event
+  int64_t bytes;    // moved by one event
 };
 constexpr Event kEvents[] = {{"instructions", PERF_COUNT_HW_INSTRUCTIONS, 0},
                              {"cycles", PERF_COUNT_HW_CPU_CYCLES, 0},
                              {"cache misses", PERF_COUNT_HW_CACHE_MISSES, kCacheLineBytes}};
 
-// Without the kernel's share, which fewer systems permit; with that of threads that are yet to
+// Excludes the kernel's share, which fewer systems permit; includes threads that are yet to
 // start.
 perf_event_attr AttributesOf(const Event& event) {
   perf_event_attr attributes = {};
@@ -75,13 +75,13 @@ std::vector<pid_t> Threads() {
   return threads;
 }
 
-// The clock of a thread's time on a core, as pthread_getcpuclockid makes it of a thread of its own.
+// The clock of a thread's time on a core, as pthread_getcpuclockid makes it for its own threads.
 clockid_t ClockOf(pid_t thread) {
   constexpr unsigned kThreadsScheduledTime = 6;
   return static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | kThreadsScheduledTime);
 }
 
-// Nothing of a thread that is gone.
+// Returns nothing for a thread that is gone.
 std::optional<int64_t> RunningNs(pid_t thread) {
   timespec time;
   if (clock_gettime(ClockOf(thread), &time) != 0) return std::nullopt;
@@ -89,7 +89,7 @@ std::optional<int64_t> RunningNs(pid_t thread) {
 }
 
 int64_t WaitingNs(pid_t thread) {
-  // Running, waiting, and how often it ran.
+  // Time running, time waiting, number of runs.
   std::ifstream file(absl::StrCat("/proc/self/task/", thread, "/schedstat"));
   int64_t running_ns;
   int64_t waiting_ns;
@@ -111,8 +111,8 @@ PerfEvents PerfEvents::OfSystem() {
   return {OpenPerfEvent, "/proc/sys/kernel/perf_event_paranoid"};
 }
 
-// Its own thread's time is looked at last here and first in Stop, so that the meter's work is not
-// in it.
+// Reads its own thread's time last here and first in Stop, to exclude the meter's
+// work.
 HostMeter::HostMeter(const PerfEvents& events) {
   const std::vector<pid_t> threads = Threads();
   OpenCounters(events, threads);
@@ -139,7 +139,7 @@ HostActivity HostMeter::Stop() {
   for (const pid_t thread : Threads()) {
     const std::optional<int64_t> running_ns = thread == own ? own_running_ns : RunningNs(thread);
     if (!running_ns.has_value()) continue;
-    const ThreadTime& begun = begun_[thread];  // zeros of one that started since
+    const ThreadTime& begun = begun_[thread];  // zeros if it started since
     const ThreadTime time = {*running_ns - begun.running_ns, WaitingNs(thread) - begun.waiting_ns};
     if (time.running_ns > 0) activity.threads.push_back(time);
   }
@@ -150,7 +150,7 @@ HostActivity HostMeter::Stop() {
   return activity;
 }
 
-// An event is counted for every thread or for none.
+// Counts each event for every thread or for none.
 void HostMeter::OpenCounters(const PerfEvents& events, const std::vector<pid_t>& threads) {
   std::vector<std::string> missing;
   std::string why;
@@ -161,7 +161,7 @@ void HostMeter::OpenCounters(const PerfEvents& events, const std::vector<pid_t>&
       const int file = events.open(AttributesOf(kEvents[event]), thread);
       if (file >= 0) {
         counters_.push_back({event, file});
-      } else if (errno != ESRCH) {  // the thread is not gone
+      } else if (errno != ESRCH) {  // the thread still exists
         error = errno;
         break;
       }
@@ -175,8 +175,8 @@ void HostMeter::OpenCounters(const PerfEvents& events, const std::vector<pid_t>&
     counters_unavailable_ = absl::StrCat("no ", absl::StrJoin(missing, ", "), ": ", why);
 }
 
-// Where there were more events than counters, each counted for a part of the time: that part stands
-// for the whole. One that never got a counter is not measured.
+// With more events than counters, each event was counted for a part of the time: the count is
+// scaled up to the whole. An event that never got a counter is not measured.
 void HostMeter::AddHardwareCounts(HostActivity* activity) const {
   struct Value {
     uint64_t count;

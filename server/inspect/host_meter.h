@@ -1,5 +1,5 @@
-// What this process made of the machine's cores between two moments: how long each of its threads
-// ran and waited, and what the system and the hardware counted for all of them.
+// Measures this process's use of the cores between two moments: the time that each thread ran and
+// waited, and the counts of the system and the hardware for all of them.
 #pragma once
 
 #include <linux/perf_event.h>
@@ -14,27 +14,27 @@ namespace warpcall::inspect {
 
 struct ThreadTime {
   int64_t running_ns = 0;
-  int64_t waiting_ns = 0;  // until a core was free; 0 where the system does not tell
+  int64_t waiting_ns = 0;  // until a core was free; 0 if unknown
 };
 
 struct HostCount {
   const char* name = "";
   int64_t count = 0;
-  int64_t bytes = 0;  // that it stands for; 0: for none
+  int64_t bytes = 0;  // moved by these events; 0: not known for this event
 };
 
 struct HostActivity {
-  std::vector<ThreadTime> threads;  // those that ran at all, the oldest first
+  std::vector<ThreadTime> threads;  // only threads that ran, the oldest first
   std::vector<HostCount> counts;
-  // Which counters of the hardware are missing and why; empty when none is.
+  // Names the missing hardware counters and the reason; empty when none is missing.
   std::string counters_unavailable;
 };
 
-// Where a HostMeter gets its counters from; tests bring their own.
+// The source of a HostMeter's counters; tests bring their own.
 struct PerfEvents {
-  // As perf_event_open: a descriptor, or -1 and errno. Of `thread`, on any core.
+  // Like perf_event_open: a descriptor, or -1 and errno. Counts `thread`, on any core.
   int (*open)(const perf_event_attr& attributes, pid_t thread);
-  // The file that says what the system permits.
+  // The file with the system's permission level.
   const char* paranoid_path;
 
   static PerfEvents OfSystem();

@@ -20,15 +20,15 @@ namespace {
 
 // A task takes some seconds.
 constexpr int64_t kPushbackMs = 2'000;
-// How often tasks that wait are looked at, for deadlines that have passed.
+// How often waiting tasks are checked for passed deadlines.
 constexpr int64_t kLookMs = 200;
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
-// What holding a part costs beside its bytes: a child gone wild sends no end of empty ones.
+// Overhead of a part beside its bytes: a child gone wild sends empty parts without end.
 constexpr size_t kPartBytes = 256;
 // Principals whose last turn is remembered. A principal that was forgotten counts as never served.
 constexpr size_t kServedMax = 1024;
 
-// What the caller learns of a channel's error.
+// The error that a caller gets for a channel's error.
 absl::Status ToCallersError(const absl::Status& error) {
   if (absl::IsResourceExhausted(error))
     return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
@@ -79,7 +79,7 @@ absl::Status Inspector::Submit(std::unique_ptr<Task>* task) {
   const Turn turn = TurnOf((*task)->principal, waiting_.end());
   int ahead = runs_ ? 1 : 0;
   for (auto waiting = waiting_.begin(); waiting != waiting_.end(); ++waiting)
-    // The server's own give way.
+    // The server's own tasks give way.
     ahead += (*waiting)->principal != 0 && TurnOf((*waiting)->principal, waiting) <= turn;
   if ((*task)->queued) (*task)->queued(ahead);
   waiting_bytes_ += (*task)->bytes;
@@ -115,7 +115,7 @@ int64_t Inspector::EndAll() {
 void Inspector::Loop() {
   while (std::unique_ptr<Task> task = Next()) {
     absl::StatusOr<std::string> answer = Perform(*task);
-    // No process, no descriptor, no memory of a GPU: others have it, and give it back.
+    // No process, descriptor or GPU memory is left: other programs have it, and will return it.
     if (absl::IsResourceExhausted(answer.status()) && !RetryPushbackMs(answer.status()))
       answer = WithRetryPushback(answer.status(), kPushbackMs);
     task->done(std::move(answer));
@@ -145,7 +145,7 @@ Inspector::Waiting::iterator Inspector::FindNext() {
     if (!stopping_.load() && (*task)->not_before_ns > now_ns) continue;
     if (next == waiting_.end()) {
       next = task;
-      if (own) break;  // it came first
+      if (own) break;  // the server's own came first
     } else if (!own && TurnOf((*task)->principal, task) < TurnOf((*next)->principal, next)) {
       next = task;
     }

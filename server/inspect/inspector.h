@@ -1,6 +1,6 @@
-// Benchmark, Profile and Describe, one at a time, each in a process of its own: what it allocates
-// is gone with it, it can be ended at any moment, and neither a crash nor a profiler's hold on a
-// process reaches the server.
+// Runs Benchmark, Profile and Describe, one at a time, each in a process of its own. The process's
+// memory is gone with it, it can be ended at any moment, and neither a crash nor a profiler's hold
+// on a process reaches the server.
 #pragma once
 
 #include <atomic>
@@ -33,31 +33,31 @@ struct Inquiry {
   std::string request;      // for the child
   std::string traceparent;  // may be empty
   bool in_parts = false;    // the child answers as it goes
-  // By the inspector's clock: when the child ends, with its answer or without. Perform sets it.
+  // When the child ends, with or without its answer; by the inspector's clock. Perform sets it.
   int64_t deadline_ns = kNoDeadline;
 };
 
 struct Task {
-  uint64_t principal = 0;     // whose it is; 0: the server's own, which no limit keeps out
-  int64_t bytes = 0;          // of the message that it came in
-  int64_t not_before_ns = 0;  // later ones go first until then
+  uint64_t principal = 0;     // its owner; 0: the server itself, which no limit keeps out
+  int64_t bytes = 0;          // size of the request message
+  int64_t not_before_ns = 0;  // later tasks go first until then
   int64_t deadline_ns = kNoDeadline;
-  // Set by whoever lost interest; outlives the task.
+  // Set by the owner that no longer wants the result; outlives the task.
   const std::atomic<bool>* cancelled = nullptr;
-  // Called when it is taken, before anything else happens to it, with the number of tasks that go
-  // before it. Must be quick. May be null, as the next.
+  // Called first when the task is accepted, with the number of tasks that go before it. Must be
+  // quick. `queued` and `used` may be null.
   absl::AnyInvocable<void(int ahead)> queued;
-  // Called now and then while it runs, and at its end, with the CPU time that its process has taken
-  // so far.
+  // Called now and then while the task runs, and at its end, with the CPU time that its process has
+  // taken so far.
   absl::AnyInvocable<void(int64_t cpu_ns)> used;
-  // Called on the inspector's thread when its turn has come, with OK, and again with each error
-  // that a child answers: what the next child is asked, or what the task ends with, perhaps that
-  // error.
+  // Called on the inspector's thread with OK when the task's turn has come, and again with each
+  // error that a child returns. Returns the next child's inquiry, or the status with which the task
+  // ends, perhaps that error.
   absl::AnyInvocable<absl::StatusOr<Inquiry>(const absl::Status& before)> next;
-  // Called with each part of an answer before the last, on the inspector's thread. Null: there are
-  // none.
+  // Called on the inspector's thread with each part of an answer before the last. Null: answers
+  // have one part.
   absl::AnyInvocable<void(std::string)> part = nullptr;
-  // Called exactly once for a task that was taken, as the last thing.
+  // Called exactly once for an accepted task, as the last thing.
   absl::AnyInvocable<void(absl::StatusOr<std::string>)> done;
 };
 
@@ -75,18 +75,18 @@ class Inspector {
   };
 
   explicit Inspector(Options options);
-  // Ends what runs; what waits is done with UNAVAILABLE.
+  // Ends the running task; waiting tasks end with UNAVAILABLE.
   ~Inspector();
 
-  // Takes the task or leaves it with the reason: RESOURCE_EXHAUSTED with a pushback when too many
-  // wait, or half of those that may are its principal's; UNAVAILABLE after Refuse.
+  // Accepts the task or leaves it and returns the reason: RESOURCE_EXHAUSTED with a pushback when
+  // too many wait, or when its principal has half of the places; UNAVAILABLE after Refuse.
   absl::Status Submit(std::unique_ptr<Task>* task);
   // Looks at every task's `cancelled` again.
   void Wake();
-  // Takes no more tasks, and ends the server's own; finishes the others.
+  // Accepts no more tasks, and ends the server's own; finishes the others.
   void Refuse();
-  // Refuse, and what runs and waits is done with UNAVAILABLE, soon. Returns how many calls that
-  // are.
+  // Refuses, and soon ends all running and waiting tasks with UNAVAILABLE. Returns the number of
+  // calls among them.
   int64_t EndAll();
 
  private:
@@ -94,7 +94,7 @@ class Inspector {
   void Loop();
   std::unique_ptr<Task> Next();
   using Waiting = std::deque<std::unique_ptr<Task>>;
-  // Tasks that wait run in the order of their turns: how many of the principal's tasks arrived
+  // Waiting tasks run in the order of their turns: the number of the principal's tasks that arrived
   // before `end`, then the principal's place in served_.
   using Turn = std::pair<int64_t, int64_t>;
   Turn TurnOf(uint64_t principal, Waiting::const_iterator end) const
@@ -102,13 +102,13 @@ class Inspector {
   // The task to run next; waiting_.end(): none may start yet.
   Waiting::iterator FindNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteServed(uint64_t principal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // How long from now until a task may start; zero: one may.
+  // Time until a task may start; zero: one may.
   absl::Duration UntilNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> Perform(Task& task);
-  // What a child of its own answers.
+  // Returns the answer of a new child.
   absl::StatusOr<std::string> Ask(Inquiry inquiry, Task& task, int64_t give_up_ns);
   absl::StatusOr<std::string> Await(const process::Child& child, Task& task, int64_t give_up_ns);
-  // The error of a task that nobody waits for any more, or that has no more time.
+  // The error of a task whose owner has left or whose time is up; OK otherwise.
   absl::Status CheckStillWanted(const Task& task, int64_t give_up_ns) const;
   void DropUnwanted();
 

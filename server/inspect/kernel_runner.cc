@@ -80,7 +80,7 @@ class KernelRunner final : public ProfileRunner {
 
   const ProfilePlan& plan_;
   const Implementation& row_;
-  // Each is given back before the one above it.
+  // Each member is destroyed before the one above it.
   const std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::optional<OperandSets> sets_;

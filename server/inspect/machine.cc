@@ -41,7 +41,7 @@ class LinuxMachine final : public Machine {
   }
 
   int64_t WaitedForCoreNs() override {
-    // Each look makes the kernel list all cores, and it counts in ticks.
+    // Each read makes the kernel list all cores, and the file counts in ticks.
     if (const int64_t now_ns = NowNs(); now_ns - stolen_seen_ns_ >= kTickNs) {
       stolen_seen_ns_ = now_ns;
       stolen_ns_ = stolen_.Ns();
@@ -49,7 +49,7 @@ class LinuxMachine final : public Machine {
     return waits_.Ns() + stolen_ns_;
   }
 
-  // "0.20 0.18 0.12 1/80 11206": of 80 threads one is ready to run, the one that asks.
+  // "0.20 0.18 0.12 1/80 11206": of 80 threads one is ready to run, the calling one.
   bool OthersReady() override {
     char text[128];
     const ssize_t size = loadavg_ < 0 ? -1 : pread(loadavg_, text, sizeof(text), 0);

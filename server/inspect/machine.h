@@ -1,4 +1,4 @@
-// What can be seen of who else uses the machine.
+// Observes other work on the machine.
 #pragma once
 
 #include <sys/types.h>
@@ -14,19 +14,19 @@ class Machine {
   virtual ~Machine() = default;
   // Monotonic.
   virtual int64_t NowNs() = 0;
-  // Sleeps for a moment, before it is looked at again.
+  // Sleeps for a moment, before the machine is looked at again.
   virtual void Pause() = 0;
   // CPU time that the server has taken.
   virtual int64_t ServiceNs() = 0;
-  // For which threads of this process were ready to run, and others did, or the hypervisor had
-  // their cores.
+  // Time during which threads of this process were ready to run while others ran, or while the
+  // hypervisor had their cores.
   virtual int64_t WaitedForCoreNs() = 0;
-  // Whether a thread beside the caller's is ready to run.
+  // True if a thread beside the caller's is ready to run.
   virtual bool OthersReady() = 0;
 };
 
-// As Linux tells it, with `service` for the server and StolenTime's file at `stat_path`. Zeros, and
-// nobody ready, where it does not.
+// Reads Linux's figures, with `service` for the server and StolenTime's file at `stat_path`. Where
+// they are missing: zeros, and nobody ready.
 std::unique_ptr<Machine> NewLinuxMachine(pid_t service,
                                          const std::string& stat_path = "/proc/stat");
 

@@ -16,8 +16,8 @@
 namespace warpcall::inspect {
 namespace {
 
-// Twice the cache evicts what a CPU's least recently used sets hold; GPUs place lines by a hash and
-// keep some longer.
+// Twice the cache evicts a CPU's least recently used sets; GPUs place lines by a hash and keep some
+// longer.
 constexpr int64_t kCpuCachesPassed = 2;
 constexpr int64_t kGpuCachesPassed = 5;
 constexpr int64_t kMemoryShare = 8;
@@ -92,7 +92,7 @@ absl::Status RunPhase(Stream* stream, Milestone end, absl::FunctionRef<absl::Sta
     return absl::OkStatus();
   };
   absl::Status status = run();
-  // After an error, too: what was enqueued before it may still touch memory that is given back.
+  // Also after an error: work enqueued before it may still touch memory that is released next.
   status.Update(stream->Synchronize());
   return status;
 }

@@ -1,5 +1,5 @@
-// Copies of a problem's operands on a device: launches take turns at them, so that none finds its
-// data in a cache as no launch of a busy server does.
+// Copies of a problem's operands on a device. Launches take turns at them, so that none finds its
+// data in a cache, as in a busy server.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,19 @@
 
 namespace warpcall::inspect {
 
-// Sets take so much together at most, unless a single one is larger. On a CPU some machines tell of
-// more cache than one guest gets, and filling memory takes its time.
+// Upper bounds of all sets together, unless a single one is larger. Some CPU machines report more
+// cache than one guest gets, and filling memory takes its time.
 inline constexpr int64_t kSetsBytesMax = int64_t{1} << 30;
 inline constexpr int64_t kCpuSetsBytesMax = int64_t{256} << 20;
 inline constexpr int64_t kSetsMax = 64;
 
-// Size of the last cache before memory; 0 where the system does not tell.
+// Size of the last cache before memory; 0 if unknown.
 int64_t CacheBytes(const DeviceProperties& device);
 
-// Host memory, aligned as operands must be. RESOURCE_EXHAUSTED says how much was refused.
+// Host memory, aligned as operands must be. RESOURCE_EXHAUSTED names the refused size.
 absl::StatusOr<Buffer> AllocateHost(size_t bytes);
 
-// One set: operands one after the other, aligned.
+// The layout of one set: operands one after the other, aligned.
 struct OperandLayout {
   explicit OperandLayout(const Problem& problem);
 
@@ -39,11 +39,11 @@ struct OperandLayout {
 
   absl::InlinedVector<int64_t, 3> offsets;  // inputs first; -1: no elements
   size_t input_count;
-  int64_t bytes;  // the largest int64 when it is more
+  int64_t bytes;  // INT64_MAX if it is more
 };
 
-// How many sets pass 5 times a GPU's L2, or twice the CPU's last cache, within the bounds above and
-// an eighth of the device's memory; at least 1.
+// Number of sets that exceed 5 times a GPU's L2, or twice the CPU's last cache, within the bounds
+// above and an eighth of the device's memory; at least 1.
 int64_t SetsFor(int64_t set_bytes, const DeviceProperties& device);
 
 // Elements [first, last) of a tensor.
@@ -52,7 +52,7 @@ struct ElementRange {
   int64_t last = 0;
 };
 
-// Runs one round of which only the phase that ends at `end` has work, and waits for it.
+// Runs one round in which only the phase that ends at `end` has work, and waits for it.
 absl::Status RunPhase(Stream* stream, Milestone end, absl::FunctionRef<absl::Status()> enqueue);
 
 // Used by the stream's thread; destroyed before the stream.
@@ -62,23 +62,23 @@ class OperandSets {
     const Problem* problem = nullptr;
     uint64_t seed = 0;
     int64_t sets = 1;
-    // Random elements of an input, which then repeat; for those who need many at once.
+    // Random elements of an input, which then repeat; for callers that need many at once.
     int64_t period = std::numeric_limits<int64_t>::max();
   };
 
-  // All sets have the same inputs, N(0, 1) by the seed, and outputs of NaN. Fewer sets than planned
-  // where the device's memory ends.
+  // All sets have equal inputs, N(0, 1) by the seed, and outputs of NaN. Creates fewer sets than
+  // planned if the device runs out of memory.
   static absl::StatusOr<OperandSets> Create(const Plan& plan, const DeviceProperties& device,
                                             Stream* stream, cpu::ThreadPool* pool);
 
   int64_t size() const { return static_cast<int64_t>(sets_.size()); }
   const Operands& operator[](int64_t i) const { return sets_[i]; }
-  // The sets in turn, whoever asks.
+  // Returns the sets in turn, over all callers.
   const Operands& Next() { return sets_[next_++ % sets_.size()]; }
 
   // Inputs that the host can read.
   const Operands& host() const { return host_; }
-  // NaN into elements of output 0 of set 0.
+  // Writes NaN into elements of output 0 of set 0.
   absl::Status Poison(absl::Span<const ElementRange> ranges);
   // Brings elements of output 0 of set 0 to host().outputs.
   absl::Status ReadOutput(absl::Span<const ElementRange> ranges);
@@ -97,7 +97,7 @@ class OperandSets {
   Stream* stream_;
   std::vector<Buffer> memory_;  // per set
   std::vector<Operands> sets_;
-  Buffer host_memory_;  // empty where the device's memory is the host's
+  Buffer host_memory_;  // empty if the device's memory is the host's
   Operands host_;
   size_t next_ = 0;
 };

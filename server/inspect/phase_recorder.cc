@@ -29,7 +29,7 @@ void Begin(const char* name, uint64_t request) {
   ThisThread().open.push_back({name, request, 0, MonotonicNs(), 0});
 }
 
-// A phase that began before the recording did is not in the list of its thread.
+// A phase that began before the recording is not in the list of its thread.
 void End() {
   OpenPhases& phases = ThisThread();
   if (phases.open.empty()) return;

@@ -1,4 +1,4 @@
-// Keeps what the phases of the whole process are, for a profile: who did what, from when to when.
+// Records the phases of the whole process for a profile: thread, name, start and end.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ struct RecordedPhase {
   int64_t end_ns;
 };
 
-// Takes the place of any other PhaseWatcher.
+// Replaces any other PhaseWatcher.
 void StartRecordingPhases();
-// Those that ended since, in the order of their ends. Nobody watches from now on.
+// Returns the phases that ended since, in the order of their ends. Stops watching.
 std::vector<RecordedPhase> StopRecordingPhases();
 
 }  // namespace warpcall::inspect

@@ -22,14 +22,14 @@
 namespace warpcall::inspect {
 namespace {
 
-// Before the runs that are watched: launches that repeat are recorded when they come the fourth
-// time and replayed from then on, as they are in a server that is busy.
+// Runs before the watched ones. A repeated launch is recorded at its fourth run and replayed from
+// then on, as in a busy server.
 constexpr int kRunsBefore = 5;
 
 constexpr char kCpuHasNoShares[] =
     "a CPU tells no occupancy and no shares of a peak; what it counts are rows of their own";
 
-// On a device without a profiler, the CPU, the launch of a row is its work.
+// On a device without a profiler, the CPU, a row's launch phase is its work.
 void MoveLaunchesToDevice(const Row& row, Watched* watched) {
   std::vector<RecordedPhase> rest;
   for (const RecordedPhase& phase : watched->phases) {
@@ -45,7 +45,7 @@ void MoveLaunchesToDevice(const Row& row, Watched* watched) {
   watched->phases = std::move(rest);
 }
 
-// At least one run, and more until there are `runs` or the plan's time is up.
+// Does at least one run, and more until there are `runs` or the plan's time is up.
 absl::Status RunFor(const ProfilePlan& plan, int runs, ProfileRunner* runner,
                     std::vector<ProfiledRun>* done) {
   const int64_t end_ns = SaturatingAdd(MonotonicNs(), plan.runs_ns_max);
@@ -56,7 +56,7 @@ absl::Status RunFor(const ProfilePlan& plan, int runs, ProfileRunner* runner,
   return absl::OkStatus();
 }
 
-// Where the host's threads do the work.
+// True if the host's threads do the work.
 bool RunsOnCpu(const ProfilePlan& plan) {
   return plan.row->implementation.device_kind == DeviceKind::kCpu;
 }
@@ -74,7 +74,7 @@ absl::Status Watch(const ProfilePlan& plan, ProfileRunner* runner, DeviceProfile
   const absl::Status status = RunFor(plan, plan.iterations, runner, &watched->runs);
   watched->phases = StopRecordingPhases();
   if (meter.has_value()) watched->host = meter->Stop();
-  // A thread that has ended takes its waits along.
+  // The waits of threads that have ended are lost.
   watched->others_ns = std::max<int64_t>(waits.Ns() + stolen.Ns() - others_ns, 0);
   RETURN_IF_ERROR(status);
   if (profiler == nullptr) return absl::OkStatus();
@@ -103,7 +103,7 @@ absl::StatusOr<v1::ProfileResponse> RunProfile(const Registry& registry,
                                                std::unique_ptr<Device> device,
                                                const ProfilePlan& plan) {
   const std::string device_name = device->properties().name;
-  std::unique_ptr<ProfileRunner> runner;  // owns the device, which the profiler goes before
+  std::unique_ptr<ProfileRunner> runner;  // owns the device; the profiler is destroyed first
   absl::StatusOr<std::unique_ptr<DeviceProfiler>> profiler = device->CreateProfiler();
   const bool traces = profiler.ok();
   v1::ProfileResponse response;

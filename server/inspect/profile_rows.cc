@@ -69,7 +69,7 @@ void AddCounters(const std::vector<KernelCounters>& counters, v1::ProfileRow* ro
   row->set_dram_throughput(sum.dram_throughput / calls);
 }
 
-// The device's time over all runs, and in how many gaps it had nothing to do how long.
+// The device's time over all runs, and the number and length of the gaps without work.
 struct DeviceTime {
   int64_t span_ns = 0;
   int64_t gaps = 0;

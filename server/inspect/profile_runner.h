@@ -1,4 +1,4 @@
-// What a profile looks at, again and again: a request on its whole path, or a kernel by itself.
+// Repeats the subject of a profile: a request on its whole path, or a kernel by itself.
 #pragma once
 
 #include <memory>

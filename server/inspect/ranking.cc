@@ -22,7 +22,7 @@ std::string Compared(const v1::BenchmarkResult& result, const v1::BenchmarkResul
   return absl::StrCat("slower by ", std::max<int64_t>(1, std::llround(more)), " %");
 }
 
-// The least median of the rows that ran and that `among` takes; null: of none.
+// The least median of the rows that ran and satisfy `among`; null if there are none.
 template <typename Among>
 const v1::BenchmarkResult* Fastest(const Results& results, const Among& among) {
   const v1::BenchmarkResult* fastest = nullptr;
@@ -38,7 +38,7 @@ const v1::BenchmarkResult* Fastest(const Results& results, const Among& among) {
 void Rank(Results* results) {
   const v1::BenchmarkResult* fastest =
       Fastest(*results, [](const v1::BenchmarkResult& result) { return !result.unstable(); });
-  // What is unstable and faster all the same.
+  // An unstable result that is faster all the same.
   const v1::BenchmarkResult* const unstable =
       Fastest(*results, [fastest](const v1::BenchmarkResult& result) {
         return fastest != nullptr && result.median_high_ns() < fastest->median_low_ns();

@@ -12,12 +12,12 @@
 namespace warpcall::inspect {
 namespace {
 
-// Slices that are timed first, to know how many there is time for, and their share of the time.
+// Slices that are timed first, to find the affordable number, and their share of the time.
 constexpr int64_t kTrialSlices = 4;
 constexpr int64_t kTrialShare = 8;
 constexpr int64_t kGrainElements = 4096;
 
-// A copy over PCIe takes some 10 us to begin, in which it brings 100 KiB and more.
+// A copy over PCIe takes some 10 us to begin, enough to copy 100 KiB and more.
 constexpr size_t kGapBytes = size_t{128} << 10;
 
 // Number i of `count` indices spread over [0, total), the first and the last included.
@@ -28,7 +28,7 @@ int64_t Spread(int64_t i, int64_t count, int64_t total) {
   return i * quotient + i * remainder / (count - 1);
 }
 
-// How many of `slices` the pool evaluates in ns_max.
+// The number of `slices` that the pool evaluates in ns_max.
 int64_t Affordable(const Reference::Source& source, int64_t slices, int64_t ns_max, int threads) {
   const Definition& definition = *source.op->definition;
   const int64_t trials = std::min(slices, kTrialSlices);
@@ -126,7 +126,7 @@ void Reference::NoteRanges() {
 
 void Reference::Evaluate(const Source& source, const Part& part) {
   double* out = values_.data() + part.at;
-  int64_t next = 0;  // to be kept, counted from the piece that comes
+  int64_t next = 0;  // next element to keep, counted from the current piece
   source.op->definition->evaluate(*source.problem, *source.inputs, part.index,
                                   [&](absl::Span<const double> values) {
                                     const auto count = static_cast<int64_t>(values.size());
@@ -146,7 +146,7 @@ OutputError Reference::Compare(const void* output, const Allowance& allowance) c
   if (parts_.empty()) return {};
   const Tolerance tolerance = {data_type_, allowance};
   std::vector<Sums> sums(
-      parts_.size());  // added up in order, so that equal outputs are equally off
+      parts_.size());  // summed in order, so that equal outputs have equal errors
   const int64_t grain = CeilDivide(kGrainElements, parts_[0].kept.count);
   DispatchDataType(data_type_, [&]<typename T>(T) {
     pool_->ParallelFor(static_cast<int64_t>(parts_.size()), grain, [&](int64_t begin, int64_t end) {

@@ -1,5 +1,5 @@
-// The definition of a problem's output, as much of it as there is time for, and how far an output
-// is from it.
+// The exact output of a problem by its definition, as much as time permits, and an output's
+// distance from it.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ namespace warpcall::inspect {
 
 struct OutputError {
   // |out - ref| / |ref|, Euclidean; |out - ref| where |ref| is 0. An element that is infinite or
-  // NaN after rounding to the data type must be so in the output, too: then it counts as equal, and
-  // otherwise the error is infinite or NaN.
+  // NaN after rounding to the data type must be so in the output, too: then it counts as equal.
+  // Otherwise the error is infinite or NaN.
   double relative = 0;
   int64_t elements = 0;  // compared
-  // The largest error of an element in units of its bound, as conformance has it: of a right output
-  // at most 1; infinite where a special value is wrong. 0 where the op has no bounds, or only for
-  // slices that are too long to be kept whole.
+  // The largest error of an element in units of its bound, as in conformance: at most 1 for a right
+  // output; infinite if a special value is wrong. 0 if the op has no bounds, or only for slices
+  // that are too long to be kept whole.
   double max = 0;
 };
 
@@ -38,10 +38,10 @@ class Reference {
 
   // Evaluates slices of output 0 spread evenly over it: as many as the pool is expected to finish
   // in ns_max, at least one, within the limits above (of one slice with more elements every second,
-  // third, ...). None where the op has no definition.
+  // third, ...). None if the op has no definition.
   Reference(const Source& source, int64_t ns_max, cpu::ThreadPool* pool);
 
-  // Where Compare looks, in order: pieces further apart than it takes to copy what lies between.
+  // The ranges that Compare reads, in order; close ones are merged.
   const std::vector<ElementRange>& ranges() const { return ranges_; }
 
   // `allowance` is that of the row that computed it.
@@ -49,9 +49,9 @@ class Reference {
 
  private:
   struct Part {
-    int64_t index;  // of the slice
-    Slice kept;     // of its elements
-    int64_t step;   // between those, in the slice
+    int64_t index;  // the slice's
+    Slice kept;     // elements of the slice
+    int64_t step;   // between kept elements, in the slice
     size_t at;      // where their values begin
   };
 
@@ -70,7 +70,7 @@ class Reference {
   std::vector<Part> parts_;
   std::vector<ElementRange> ranges_;
   std::vector<double> values_;
-  std::vector<Bound> bounds_;  // of the values, where there are any
+  std::vector<Bound> bounds_;  // the values' bounds, if there are any
 };
 
 }  // namespace warpcall::inspect

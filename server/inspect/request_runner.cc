@@ -95,7 +95,7 @@ class RequestRunner final : public ProfileRunner {
     return result;
   }
 
-  // With the first of the inputs' bytes, as many as `problem` takes.
+  // Makes a job with the first bytes of the inputs, as many as `problem` takes.
   std::unique_ptr<Job> NewJob(const Problem& problem) {
     auto job = std::make_unique<Job>();
     job->key.id = ++runs_;

@@ -13,17 +13,17 @@ namespace {
 
 constexpr int64_t kRecordedSampleNs = 1'000'000;
 constexpr int64_t kLaunchesMax = 1000;
-// Trial launches take this part of a sample at least, and of the time at most.
+// Trial launches take at least this part of a sample, and at most this part of the time.
 constexpr int64_t kTrialShare = 4;
 // A recording goes over all sets; if that takes longer, the gaps between launches don't count.
 constexpr double kRecordingNsMax = 20e6;
 // A recording is kept unless it is slower by more than the two measurements' noise.
 constexpr double kRecordingSlower = 1.05;
-// However little time a row has: it is known what it computes.
+// Least time for the first launch, whose output is checked.
 constexpr int64_t kFirstNsMin = 1'000'000'000;
-// Fewer samples tell nothing of their noise.
+// Fewer samples have no meaningful noise.
 constexpr size_t kSamplesEnough = 3;
-// By chance few samples are close to each other.
+// Fewer samples can be close to each other by chance.
 constexpr size_t kNoiseSamplesMin = 10;
 
 }  // namespace
@@ -101,7 +101,7 @@ absl::Status RowTimer::WarmUp() {
   for (int64_t count = 1;; count = std::min(2 * count, kLaunchesMax)) {
     int64_t batch_ns;
     ASSIGN_OR_RETURN(batch_ns, Launch(count));
-    // The best of them, since whatever held one up would put the row into a wrong place.
+    // The best batch, since a delay of one would put the row into a wrong place.
     launch_ns_ = std::min(launch_ns_, static_cast<double>(batch_ns) / static_cast<double>(count));
     launched += count;
     const bool known = batch_ns >= sample_ns_ / kTrialShare || count == kLaunchesMax;
@@ -127,7 +127,7 @@ absl::Status RowTimer::TryRecording(double launch_ns) {
         std::max(1.0, static_cast<double>(replay_ns)) / static_cast<double>(launches_);
     if (replayed_ns > kRecordingSlower * launch_ns) break;
     if (replay_ns >= sample_ns_ || launches_ >= kLaunchesMax) return absl::OkStatus();
-    // Without the gaps launches take less time than was thought.
+    // Without the gaps, launches are shorter than estimated.
     if (attempt > 0) return absl::OkStatus();
     const double wanted = std::ceil(static_cast<double>(sample_ns_) / replayed_ns);
     launches_ = static_cast<int64_t>(std::min(wanted, static_cast<double>(kLaunchesMax)));
@@ -137,7 +137,7 @@ absl::Status RowTimer::TryRecording(double launch_ns) {
   return absl::OkStatus();
 }
 
-// A row that refuses to be recorded is launched anew for every sample.
+// Records a sample's launches. A row that refuses to be recorded is launched for every sample.
 absl::Status RowTimer::Record() {
   Forget();
   ASSIGN_OR_RETURN(recording_, shared_.stream->Record([&]() -> absl::Status {
@@ -165,7 +165,7 @@ absl::Status RowTimer::Sample() {
   int64_t sample_ns;
   ASSIGN_OR_RETURN(sample_ns, recording_ >= 0 ? Replay() : Launch(launches_));
   samples_ns_.push_back(static_cast<double>(sample_ns) / static_cast<double>(launches_));
-  // Not after each one, as that sorts them all.
+  // Not after each sample, as that sorts all samples.
   if (plan_.max_noise > 0 && samples_ns_.size() >= next_look_) {
     noise_ = Summarize(samples_ns_).noise;
     next_look_ += std::max<size_t>(1, next_look_ / 8);
@@ -179,7 +179,7 @@ bool RowTimer::Retake() {
     return false;
   ++retaken_;
   samples_ns_.pop_back();
-  noise_ = std::numeric_limits<double>::infinity();  // it was of that sample, too
+  noise_ = std::numeric_limits<double>::infinity();  // included that sample
   return true;
 }
 

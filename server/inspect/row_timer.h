@@ -1,5 +1,5 @@
-// Times one row's launches on a stream. Samples are taken one by one, so that a caller can take
-// those of several rows in turn, and a drift of the machine meets all alike.
+// Times one row's launches on a stream. Samples are taken one by one: a caller can alternate
+// several rows, and a drift of the machine meets all alike.
 #pragma once
 
 #include <atomic>
@@ -18,23 +18,23 @@
 
 namespace warpcall::inspect {
 
-// Launches that cannot be recorded make a sample of so long.
+// Length of a sample if its launches cannot be recorded.
 inline constexpr int64_t kLaunchedSampleNs = 200'000;
 
 struct TimingPlan {
-  int warmup_launches = 0;  // at least; the first included
+  int warmup_launches = 0;  // at least; includes the first
   int samples = 0;
-  // Of everything below, by the clock: no launch begins after so long, but for one sample.
+  // By the clock, for everything below: no launch begins afterwards, except for one sample.
   int64_t ns_max = 0;
-  // After so long a few samples are enough.
+  // After this time a few samples are enough.
   int64_t ns_enough = kNoDeadline;
-  // At most this relative standard error of the median is enough; 0: none is.
+  // Sampling may end at this relative standard error of the median; 0: never.
   double max_noise = 0;
-  // By the clock: what runs then is stopped, where the row can be.
+  // By the clock: a launch that still runs is stopped, if the row can be.
   int64_t deadline_ns = kNoDeadline;
 };
 
-// Set when the clock has come to a time, which changes only while nobody looks.
+// Set once the clock reaches a time, which changes only while nobody looks.
 class TimeLimit final : public StopFlag {
  public:
   explicit TimeLimit(Clock clock) : clock_(std::move(clock)) {}
@@ -49,7 +49,7 @@ class TimeLimit final : public StopFlag {
 // Used by the stream's thread.
 class RowTimer {
  public:
-  // What all rows of a run share.
+  // State that all rows of a run share.
   struct Shared {
     Stream* stream = nullptr;
     OperandSets* sets = nullptr;
@@ -62,38 +62,38 @@ class RowTimer {
   RowTimer(const RowTimer&) = delete;
   RowTimer& operator=(const RowTimer&) = delete;
 
-  // One launch on set 0. When it leaves no time for another, it counts as the only sample.
-  // DEADLINE_EXCEEDED, here and below, when it was stopped: at the deadline, or because it took all
+  // Makes one launch on set 0. If it leaves no time for another, it counts as the only sample.
+  // DEADLINE_EXCEEDED, here and below, if it was stopped: at the deadline, or because it took all
   // the time, a second at least.
   absl::Status First();
-  // Launches until the row is warm and it is known how many make a sample: 1 ms where launches can
-  // be recorded, so that neither the clock's resolution nor the gaps at both ends count; elsewhere
-  // 200 us. A first launch that took long will do.
+  // Launches until the row is warm and the number of launches per sample is known: 1 ms of them if
+  // they can be recorded, so that neither the clock's resolution nor the gaps at both ends count;
+  // otherwise 200 us. A long first launch is enough.
   absl::Status WarmUp();
-  // Whether there are as many samples as planned, or enough of them.
+  // True if there are as many samples as planned, or enough of them.
   bool done() const;
-  // So many in all instead of the plan's, of which little noise in those there are is not enough.
+  // Plans `samples` in all; little noise in the existing ones is then not enough.
   void PlanSamples(int64_t samples);
   // REQUIRES: WarmUp has been called.
   absl::Status Sample();
-  // Forgets the last sample, which is taken once more; not its time. False when that has been done
-  // so often that there is little hope, and the sample stays, or there is none.
+  // Drops the last sample, to be taken again, but not its time. False if that was done so often
+  // that there is little hope, and the sample stays, or if there is none.
   bool Retake();
 
-  const std::vector<double>& samples_ns() const { return samples_ns_; }  // of one launch
+  const std::vector<double>& samples_ns() const { return samples_ns_; }  // one launch's time each
   double launch_ns() const { return launch_ns_; }                        // roughly
   int64_t spent_ns() const { return spent_ns_; }
   int64_t launches_per_sample() const { return launches_; }
 
  private:
   absl::Status LaunchOn(const Operands& set) const;
-  // For launches that may take so long.
+  // Sets the time limit of the next launches.
   void Limit(int64_t ns);
   absl::Status CheckNotStopped() const;
-  // Device time of so many launches, one by one.
+  // Device time of `count` launches, one by one.
   absl::StatusOr<int64_t> Launch(int64_t count);
   absl::StatusOr<int64_t> Replay();
-  // Turns the launches of a sample into a recording where that makes them faster.
+  // Turns the launches of a sample into a recording if that makes them faster.
   absl::Status TryRecording(double launch_ns);
   absl::Status Record();
   void Forget();
@@ -101,7 +101,7 @@ class RowTimer {
   const PlanPtr row_;
   const Shared shared_;
   const TimingPlan plan_;
-  const int64_t sample_ns_;  // wanted
+  const int64_t sample_ns_;  // target
   TimeLimit limit_;
   LaunchContext context_;
   int64_t spent_ns_ = 0;
@@ -111,7 +111,7 @@ class RowTimer {
   std::vector<double> samples_ns_;
   int64_t samples_planned_;
   int retaken_ = 0;
-  // When the noise is worked out again, and what it was.
+  // When the noise is computed next, and its last value.
   size_t next_look_;
   double noise_ = std::numeric_limits<double>::infinity();
 };

@@ -1,4 +1,4 @@
-// How long the hypervisor ran something else while this machine's cores had work.
+// Measures how long the hypervisor ran something else while this machine's cores had work.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace warpcall::inspect {
 // Used by one thread.
 class StolenTime {
  public:
-  // A file that says nothing, or does not exist: nothing is ever stolen.
+  // If the file is missing or has no steal time, nothing is ever stolen.
   explicit StolenTime(const std::string& path = "/proc/stat");
   ~StolenTime();
   StolenTime(const StolenTime&) = delete;

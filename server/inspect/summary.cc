@@ -10,18 +10,18 @@ namespace {
 
 constexpr double kStandardErrors = 1.96;  // to either side: 95 % of a normal distribution
 constexpr double kTail = 0.025;
-// Up to here 2^-count is no subnormal number, and the binomial distribution is summed up.
+// Up to this count 2^-count is not subnormal, and the binomial distribution is summed up.
 constexpr size_t kSummedMax = 1000;
 
 // The place, from 1, of the sample at the lower end of the median's interval among `count` sorted
-// ones. Each sample lies below the true median as a coin falls on heads, so that fewer than `place`
-// do with a probability of 2.5 % at most.
+// samples. Each sample lies below the true median with a probability of 1/2, so that fewer than
+// `place` samples do with a probability of 2.5 % at most.
 size_t LowerEnd(size_t count) {
   if (count > kSummedMax) {
     const auto n = static_cast<double>(count);
     return static_cast<size_t>((n - kStandardErrors * std::sqrt(n)) / 2);
   }
-  double probability = std::pow(0.5, static_cast<double>(count));  // of so many heads as `place`
+  double probability = std::pow(0.5, static_cast<double>(count));  // that `place` lie below it
   double sum = probability;
   size_t place = 0;
   while (sum <= kTail) {

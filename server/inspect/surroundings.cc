@@ -9,10 +9,10 @@ constexpr int64_t kWaitNsMax = 50'000'000;
 constexpr int64_t kPatienceNs = 1'000'000'000;
 // The service's share of one core; a server without requests has none.
 constexpr double kServiceShareMax = 0.05;
-// What a server without requests takes for its looks at devices and timers.
+// Share that a server without requests takes to poll devices and timers.
 constexpr double kIdleShareMax = 0.01;
 constexpr int64_t kAtWorkNs = 1'000'000'000;
-// For which threads may wait for a core: what waking them costs on a quiet machine, and a share of
+// Time that threads may wait for a core: the cost of waking them on a quiet machine, and a share of
 // the sample.
 constexpr double kWaitedNsMax = 100'000;
 constexpr double kWaitedShareMax = 0.05;
@@ -52,7 +52,7 @@ class MachineSurroundings final : public Surroundings {
   bool ServerAtWork() const override { return looked_ns_ < at_work_until_ns_; }
 
  private:
-  // Of the time since the last call.
+  // The service's share since the last call.
   double ServiceShare() {
     const int64_t now_ns = machine_->NowNs();
     const int64_t service_ns = machine_->ServiceNs();

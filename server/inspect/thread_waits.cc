@@ -26,7 +26,7 @@ int64_t ThreadWaits::Ns() {
   }
   int64_t sum_ns = 0;
   if (Sum(&sum_ns)) return sum_ns;
-  // As many may have begun since as have ended.
+  // As many threads may have begun since as have ended.
   FindAgain();
   Sum(&sum_ns);
   return sum_ns;
@@ -36,7 +36,7 @@ bool ThreadWaits::Sum(int64_t* sum_ns) const {
   *sum_ns = 0;
   bool all = true;
   for (const int file : files_) {
-    // "644793 55713 2": nanoseconds that it ran and waited, and how often it ran.
+    // "644793 55713 2": nanoseconds running, nanoseconds waiting, number of runs.
     char text[128];
     const ssize_t size = pread(file, text, sizeof(text), 0);
     all &= size > 0;

@@ -1,4 +1,4 @@
-// How long this process's threads have waited for a core.
+// Measures how long this process's threads have waited for a core.
 #pragma once
 
 #include <sys/stat.h>
@@ -9,16 +9,16 @@
 
 namespace warpcall::inspect {
 
-// As Linux tells it: TID/schedstat for every thread. Used by one thread.
+// Reads Linux's TID/schedstat for every thread. Used by one thread.
 class ThreadWaits {
  public:
-  // Nothing in `folder`, or no folder: nobody ever waits.
+  // If `folder` is empty or missing, no thread ever waits.
   explicit ThreadWaits(std::string folder = "/proc/self/task");
   ~ThreadWaits();
   ThreadWaits(const ThreadWaits&) = delete;
   ThreadWaits& operator=(const ThreadWaits&) = delete;
 
-  // For which the threads that there are were ready to run, and others did.
+  // Time during which the present threads were ready to run while others ran.
   int64_t Ns();
 
  private:
@@ -28,7 +28,7 @@ class ThreadWaits {
   void Forget();
 
   const std::string folder_;
-  nlink_t links_ = 0;  // of the folder, by which the number of threads is known
+  nlink_t links_ = 0;  // the folder's; reveals the number of threads
   std::vector<int> files_;
 };
 

@@ -24,8 +24,8 @@ namespace {
 
 constexpr char kToolkitFolder[] = "/usr/local/cuda/bin";
 
-// A program that runs, and the end of the pipe that it prints to. Ended by force with this object
-// unless it has ended before.
+// A running program, and the read end of its output pipe. The destructor kills a program that has
+// not ended before.
 class Running {
  public:
   static absl::StatusOr<Running> Start(const std::vector<std::string>& command) {
@@ -36,14 +36,14 @@ class Running {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    // Warnings, of which these tools have many.
+    // Drops the warnings, of which these tools have many.
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     std::vector<char*> arguments;
     for (const std::string& argument : command)
       arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
     pid_t pid = -1;
-    // This process ignores it (main.cc).
+    // This process ignores SIGXFSZ (main.cc).
     sigset_t defaults;
     sigemptyset(&defaults);
     sigaddset(&defaults, SIGXFSZ);
@@ -72,7 +72,7 @@ class Running {
   }
 
   int output() const { return output_; }
-  // Whether it succeeded.
+  // Waits for the program's end. True if it succeeded.
   bool Await() {
     int status = 0;
     pid_t waited;
@@ -90,7 +90,7 @@ class Running {
   int output_;
 };
 
-// What was printed, cut into lines.
+// Cuts the output into lines.
 class LineReader {
  public:
   LineReader(int fd, const ToolLimits& limits)
@@ -136,7 +136,7 @@ class LineReader {
   const ToolLimits& limits_;
   const SteadyTime give_up_;
   std::string text_;
-  size_t begin_ = 0;  // of what no line was made of yet
+  size_t begin_ = 0;  // where the next line begins
   bool at_end_ = false;
 };
 

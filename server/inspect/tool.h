@@ -1,4 +1,4 @@
-// Programs of others that are run for what they print.
+// Runs external programs and reads their output.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace warpcall::inspect {
 
-// The first of `folders` that holds an executable of this name, as a path. NOT_FOUND names them.
+// The path of the first executable of this name in `folders`. NOT_FOUND names the folders.
 absl::StatusOr<std::string> FindTool(absl::string_view name, absl::Span<const std::string> folders);
 // The folders of PATH, and where CUDA's toolkit lies by default.
 std::vector<std::string> ToolFolders();
@@ -24,11 +24,11 @@ struct ToolLimits {
   size_t line_bytes = size_t{1} << 20;
 };
 
-// Runs a program, whose path comes first, and hands each line that it prints, without its end, to
-// `take`, until that returns an error, which ends the program and is returned. It ends within the
-// limits or is ended: DEADLINE_EXCEEDED and RESOURCE_EXHAUSTED name the limit. INTERNAL when it
-// could not be started or failed. REQUIRES: this process waits for its children itself, and is one
-// that may start some.
+// Runs a program, whose path comes first, and passes each line of its output, without the
+// newline, to `take`. An error from `take` ends the program and is returned. The program is ended
+// at the limits: DEADLINE_EXCEEDED and RESOURCE_EXHAUSTED name the limit. INTERNAL when it could
+// not be started or failed. REQUIRES: this process waits for its children itself, and may start
+// some.
 absl::Status RunTool(const std::vector<std::string>& command, const ToolLimits& limits,
                      absl::FunctionRef<absl::Status(absl::string_view line)> take);
 

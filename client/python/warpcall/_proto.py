@@ -39,7 +39,7 @@ OPERAND_ROLES = Enum(
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Where the time of one request went, in nanoseconds."""
+    """The time of one request by phase, in nanoseconds."""
 
     queue_ns: int = field(1, "int")
     """Waiting for a lane."""
@@ -63,30 +63,30 @@ class LaunchInfo:
     theoretical_occupancy: float = field(3, "double")
     """0 to 1."""
     waves: float = field(4, "double")
-    """Grid blocks / blocks that the device holds at once."""
+    """Grid blocks divided by the number of blocks that the device holds at once."""
     gpu_kernels: int = field(5, "int32")
     """GPU kernels launched."""
     variant: str = field(6, "text")
-    """The variant of the implementation that ran, "two_pass". "cuda:two_pass" asks for it by
+    """The variant of the implementation that ran, "two_pass". "cuda:two_pass" selects it by
     name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ListKernelsRequest:
     with_tuned: bool = field(1, "bool")
-    """Tell what was tuned, too."""
+    """Include the tuned classes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TunedClass:
     problem: str = field(1, "text")
-    """The problem that was measured: "float32[16384,4096] axis=-1"."""
+    """The measured problem: "float32[16384,4096] axis=-1"."""
     device_model: str = field(2, "text")
     """"NVIDIA H200, 132 multiprocessors"."""
     implementation: str = field(3, "text")
-    """What "auto" runs for such problems, if it takes them; empty when nothing was right."""
+    """The implementation that "auto" prefers for such problems; empty when none was right."""
     chosen_because: str = field(4, "text")
-    """As DescribeResponse.chosen_because."""
+    """As in DescribeResponse.chosen_because."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,27 +97,27 @@ class AttributeInfo:
     allowed_values: tuple[str, ...] = field(4, "text", repeated=True)
     """Empty when every value of the type is allowed."""
     required: bool = field(5, "bool")
-    """It must be given; default_value is only there for its type."""
+    """The attribute must be given; default_value only shows its type."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ImplementationInfo:
-    """All that one family has for a kernel on one kind of device."""
+    """The implementation of a kernel by one family on one kind of device."""
 
     name: str = field(1, "text")
-    """The family's: "cuda", "library"."""
+    """The family's name: "cuda", "library"."""
     family: str = field(2, "text")
     device_kind: str = field(3, "text")
     """"cpu" or "cuda"."""
     summary: str = field(4, "text")
     data_types: tuple[str, ...] = field(5, DATA_TYPES, repeated=True)
     unavailable: str = field(6, "text")
-    """Why this machine can't run any of its variants (no driver, library missing, failed its self-
-    test: how); empty when it can run one. Such an implementation is never chosen, and refuses by
-    name with UNIMPLEMENTED and this text."""
+    """Why this machine can't run any of its variants (no driver, library missing, failed self-test
+    with details); empty when it can run one. An unavailable implementation is never chosen; naming
+    it returns UNIMPLEMENTED and this text."""
     variants: tuple[str, ...] = field(7, "text", repeated=True)
-    """In order of preference: the first that takes a problem runs it, unless others were measured
-    to be faster. "NAME:VARIANT" asks for one."""
+    """In order of preference: the first that accepts a problem runs it, unless others were measured
+    to be faster. "NAME:VARIANT" selects one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,14 +130,13 @@ class KernelInfo:
     """In the order in which "auto" prefers them."""
     independence: str = field(6, INDEPENDENCES)
     input_roles: tuple[str, ...] = field(7, OPERAND_ROLES, repeated=True)
-    """In the order of input_names, where parts are independent; inputs beyond the list are
-    split."""
+    """In the order of input_names, if parts are independent; inputs beyond the list are split."""
     inputs_min: int = field(8, "int32")
-    """Where not 0, the kernel takes as many inputs as its attributes say: so many of input_names at
-    least."""
+    """If not 0, the attributes set the number of inputs; this is the least number of input_names to
+    send."""
     tuned: tuple[TunedClass, ...] = field(9, TunedClass, repeated=True)
     """With ListKernelsRequest.with_tuned: each class of problems that was measured on a device like
-    the server's, and so is served by what was fastest."""
+    the server's, and is served by the fastest implementation."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +178,8 @@ class TensorSpec:
 class BenchmarkRequest:
     kernel: str = field(1, "text")
     implementations: tuple[str, ...] = field(2, "text", repeated=True)
-    """Of each the variant that Execute would run; "cuda:*" names all of its variants. Empty: all
-    that fit; those of them that this machine can't run have a result that says why. Tune takes all
+    """For each name, the variant that Execute would run; "cuda:*" names all of its variants. Empty:
+    all that fit; those that this machine can't run have a result with the reason. Tune uses all
     variants of each."""
     inputs: tuple[TensorSpec, ...] = field(3, TensorSpec, repeated=True)
     attributes: Mapping[str, object] = field(4, "attributes")
@@ -191,7 +190,7 @@ class BenchmarkRequest:
     """Default 100."""
     seed: int = field(8, "uint")
     max_noise: float = field(9, "double")
-    """Stop a row when the relative standard error of its median is below this; 0: by iterations
+    """Stops a row when its median's relative standard error is below this; 0: by iterations
     alone."""
     timeout_ns: int = field(10, "int")
     """The longest time for one row, in nanoseconds; 0: the server's own limit."""
@@ -201,7 +200,7 @@ class BenchmarkRequest:
 class RunStamp:
     device_description: str = field(1, "text")
     driver: str = field(2, "text")
-    """Empty on the CPU device, as what follows of a GPU is 0 there."""
+    """Empty on the CPU device; the GPU fields below are 0 there."""
     cuda: str = field(3, "text")
     server_version: str = field(4, "text")
     seed: int = field(5, "uint")
@@ -213,7 +212,7 @@ class RunStamp:
     throttle_reasons: tuple[str, ...] = field(11, "text", repeated=True)
     """Seen during the run; empty: none."""
     samples_dropped: int = field(12, "int")
-    """Taken below 75 % of the default clock."""
+    """Samples dropped because the clock was below 75 % of the default."""
     started_unix_ns: int = field(13, "int")
 
 
@@ -232,9 +231,9 @@ class BenchmarkResult:
     """|out - ref| / |ref| against a float64 reference."""
     launch: LaunchInfo = field(11, LaunchInfo)
     error: str = field(12, "text")
-    """Why it did not run; empty when it did."""
+    """Why the implementation did not run; empty when it did."""
     iterations: int = field(13, "int")
-    """Samples behind the times: as asked for, or fewer when the row's time was up."""
+    """Samples behind the times: as requested, or fewer when the row's time was up."""
     launches_per_iteration: int = field(14, "int")
     """Launches that each sample times together and divides by, so that short kernels can be
     timed."""
@@ -246,19 +245,19 @@ class BenchmarkResult:
     """95 % confidence interval of the median."""
     median_high_ns: float = field(18, "double")
     verdict: str = field(19, "text")
-    """"fastest", "not distinguishable from the fastest" or "slower by N %"; empty when it did not
-    run or is unstable, unless its interval lies below those of all stable rows. None is "fastest"
-    where an unstable row with a lower median may be. Samples of all rows are interleaved. Empty in
+    """"fastest", "not distinguishable from the fastest" or "slower by N %". Empty when the row did
+    not run, or is unstable and its interval not below those of all stable rows. None is "fastest"
+    if an unstable row with a lower median may be. Samples of all rows are interleaved. Empty in
     BenchmarkStream's results: see BenchmarkResponse.verdicts."""
     max_error: float = field(20, "double")
-    """Largest |out - ref| over the bound of its tolerance: right is at most 1."""
+    """Largest |out - ref| divided by its tolerance: at most 1 for a right result."""
     noise: float = field(21, "double")
     """Relative standard error of the median."""
     unstable: bool = field(22, "bool")
-    """The row cannot be ranked: its noise is too high, its speed changed meanwhile, or it has more
-    than one."""
+    """The row can't be ranked: too noisy, its speed changed during the run, or it has several
+    speeds."""
     predicted_ns: float = field(23, "double")
-    """Of a row that was skipped as too slow; error says how to ask for it."""
+    """Set for a row that was skipped as too slow; error says how to time it anyway."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,15 +265,14 @@ class BenchmarkResponse:
     results: tuple[BenchmarkResult, ...] = field(1, BenchmarkResult, repeated=True)
     device: str = field(2, "text")
     ceiling_bytes_per_second: float = field(3, "double")
-    """Copy measured in the same run, read plus written."""
+    """Copy speed measured in the same run, read plus written."""
     stamp: RunStamp = field(4, RunStamp)
-    """Where and under which conditions it was measured."""
+    """The device and the conditions of the measurement."""
     flops_ceiling: float = field(5, "double")
-    """Multiply-adds measured in the same run in the inputs' type, FLOP/s; 0 where it does not
-    apply."""
+    """Multiply-adds measured in the same run in the inputs' type, FLOP/s; 0: does not apply."""
     verdicts: Mapping[str, str] = field(6, "texts")
-    """BenchmarkStream's last response: the verdict of each implementation that has one, by name. A
-    verdict depends on all results, so none is known before. Empty in other responses."""
+    """In BenchmarkStream's last response: the verdict of each implementation that has one, by name.
+    A verdict depends on all results, so none is known earlier. Empty in other responses."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,23 +282,22 @@ class ProfileRow:
     total_ns: int = field(3, "int")
     mean_ns: float = field(4, "double")
     fraction: float = field(5, "double")
-    """Of the time between the first and the last thing that the device did, all iterations
-    together."""
+    """Share of the time from the device's first activity to its last, all iterations together."""
     registers_per_thread: int = field(6, "int32")
     shared_memory_bytes: int = field(7, "int")
     grid: str = field(8, "text")
     block: str = field(9, "text")
     achieved_occupancy: float = field(10, "double")
-    """-1 where the counters can't be read."""
+    """-1 if the counters can't be read."""
     kind: str = field(11, "text")
-    """"kernel", "copy", "set", "gap" (the device had nothing to do within a request), "host" (a
-    phase on the host: these overlap the device's rows and each other, and have no fraction),
-    "thread" (a thread's time on a CPU), "counter" (of the processor; calls are its count)."""
+    """"kernel", "copy", "set", "gap" (the device had no work within a request), "host" (a phase on
+    the host: these overlap the device's rows and each other, and have no fraction), "thread" (a
+    thread's time on a CPU), "counter" (a processor counter; calls is its count)."""
     sm_throughput: float = field(12, "double")
-    """Shares of the device's peak; -1 where the counters can't be read."""
+    """Shares of the device's peak; -1 if the counters can't be read."""
     dram_throughput: float = field(13, "double")
     bytes: int = field(14, "int")
-    """That copies moved, all calls together."""
+    """Bytes that copies moved, all calls together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,18 +312,18 @@ class ProfileResponse:
     counters_unavailable: str = field(6, "text")
     """Why achieved_occupancy and the throughputs are -1; empty when they could be read."""
     inconclusive: str = field(7, "text")
-    """Why the times do not tell what the kernel takes: "other work took 88 % of the threads' time".
-    Empty when they do. With a GPU it concerns what the host's threads do (gaps, copies), not its
-    kernels' own times."""
+    """Why the times do not show the kernel's: "other work took 88 % of the threads' time"; else
+    empty. With a GPU this concerns the host's work (gaps, copies), not the GPU kernels' own
+    times."""
     variant: str = field(8, "text")
-    """As LaunchInfo.variant."""
+    """As in LaunchInfo.variant."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DescribeRequest:
     kernel: str = field(1, "text")
     implementation: str = field(2, "text")
-    """As in ExecuteRequest, and so are attributes and device."""
+    """As in ExecuteRequest; likewise attributes and device."""
     inputs: tuple[TensorSpec, ...] = field(3, TensorSpec, repeated=True)
     attributes: Mapping[str, object] = field(4, "attributes")
     device: str = field(5, "text")
@@ -338,16 +335,16 @@ class SourceFile:
     language: str = field(2, "text")
     """"cuda", "triton", "cpp", "ptx", "sass", "expression"."""
     text: str = field(3, "text")
-    """Where what it would hold cannot be shown, a comment that says why."""
+    """If the text cannot be shown, a comment with the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DescribeResponse:
-    """Of several GPU kernels, registers, memory, grid and block are those of the one that counts;
-    all are 0 or empty where there is no grid: on the CPU, and where a vendor's library launches."""
+    """With several GPU kernels, registers, memory, grid and block are those of the main one. All
+    are 0 or empty without a grid: on the CPU, and for launches by a vendor's library."""
 
     implementation: str = field(1, "text")
-    """The row that runs."""
+    """The implementation that runs."""
     family: str = field(2, "text")
     device: str = field(3, "text")
     launch: LaunchInfo = field(4, LaunchInfo)
@@ -357,17 +354,17 @@ class DescribeResponse:
     local_memory_bytes: int = field(7, "int")
     """Per thread: spills, and arrays that registers do not hold."""
     workspace_bytes: int = field(8, "int")
-    """Device memory beside the operands. A row that tries candidates when it first runs may find
-    one that takes more."""
+    """Device memory beside the operands. An implementation that tries candidates at its first run
+    may choose one that needs more."""
     files: tuple[SourceFile, ...] = field(9, SourceFile, repeated=True)
-    """What the row is written in, and what was made of it, as far as the server can show it."""
+    """The implementation's source and compiled code, as far as the server can show them."""
     tolerance: str = field(10, "text")
-    """The bound that the row's results are checked against, of each element."""
+    """The bound against which each element of the implementation's results is checked."""
     chosen_because: str = field(11, "text")
-    """"order of preference", "tuned" with the times that were measured, or "named by the request",
-    and more where there is more to say."""
+    """"order of preference", "tuned" with the measured times, or "named by the request"; with
+    further details if there are any."""
     grid: str = field(12, "text")
-    """"132x1x1"; empty where there is none."""
+    """"132x1x1"; empty if there is none."""
     block: str = field(13, "text")
 
 
@@ -375,7 +372,7 @@ class DescribeResponse:
 class ServerInfoResponse:
     version: str = field(1, "text")
     revision: str = field(2, "text")
-    """Of the source that it was built from; empty when that was no checkout."""
+    """Source revision of the build; empty if it was not built from a checkout."""
     grpc_version: str = field(3, "text")
     started_unix_ns: int = field(4, "int")
     changed_flags: Mapping[str, str] = field(5, "texts")
