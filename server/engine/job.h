@@ -33,7 +33,7 @@ struct JobKey {
 
 struct Job {
   JobKey key;
-  double share = 1;  // its principal's part of the device's time, relative to others' 1; > 0
+  double share = 1;        // its principal's part of the device's time, relative to others' 1; > 0
   const Op* op = nullptr;  // the implementation's op; null: the job is never cut
   const Row* row = nullptr;
   Chooser chooser;  // finds another implementation when `row` refuses the problem

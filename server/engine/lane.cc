@@ -135,7 +135,7 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
     const absl::StatusOr<Candidate> next =
         job.chooser.NextAfter(*job.row, status, absl::MakeConstSpan(&job.problem, 1));
     if (!next.ok()) {
-      // As for the next such request, which finds the refusals known: record no implementation.
+      // Record no implementation, as for the next such request, which finds the refusals known.
       if (next.status() != status) job.trace->row = -1;
       return next.status();
     }

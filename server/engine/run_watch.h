@@ -34,7 +34,7 @@ class RunWatch final : public StopFlag {
   // True if a device that cannot be asked to stop must be ended by force. One client's departure is
   // no reason for that.
   bool MustEnd() const;
-  // OK if nobody has seen the flag set, so that the work is complete; otherwise the status with
+  // OK if no thread has seen the flag set, so that the work is complete; otherwise the status with
   // which the job ends.
   absl::Status Check() const;
 

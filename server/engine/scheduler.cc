@@ -237,7 +237,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
       comes_back_soon_ = clock_() - idle_since_ns_ <= options_.spin_ns;
       idle_since_ns_ = 0;
     }
-    // A lane that spins takes the first job; whoever takes one calls the next.
+    // A lane that spins gets the first job; a lane that gets one wakes the next.
     if (is_to_be_prepared || !spinning_ || waiting_.load()[0] > 1) WakeOne();
     if (!watching_ && timer_ != nullptr) timer_->Start(absl::ZeroDuration());
     watching_ = true;

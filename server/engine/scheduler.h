@@ -192,7 +192,7 @@ class Scheduler {
   mutable absl::Mutex mutex_;
   // By kind. The lane that became idle last is woken first: its core's caches are still warm.
   std::vector<IdleLane*> idle_[2] ABSL_GUARDED_BY(mutex_);
-  // The queue was full, and nobody has found otherwise since.
+  // The queue was full, and no thread has found otherwise since.
   mutable std::atomic<bool> was_full_{false};
   FairQueue waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<Running> running_ ABSL_GUARDED_BY(mutex_);

@@ -25,8 +25,8 @@ class Machine {
   virtual bool OthersReady() = 0;
 };
 
-// Reads Linux's figures, with `service` for the server and StolenTime's file at `stat_path`. Where
-// they are missing: zeros, and nobody ready.
+// Reads Linux's figures, with `service` for the server and StolenTime's file at `stat_path`.
+// Missing figures count as zero, and as no other thread ready.
 std::unique_ptr<Machine> NewLinuxMachine(pid_t service,
                                          const std::string& stat_path = "/proc/stat");
 

@@ -34,7 +34,7 @@ struct TimingPlan {
   int64_t deadline_ns = kNoDeadline;
 };
 
-// Set once the clock reaches a time, which changes only while nobody looks.
+// Set once the clock reaches a time. Change the time only while no thread reads the flag.
 class TimeLimit final : public StopFlag {
  public:
   explicit TimeLimit(Clock clock) : clock_(std::move(clock)) {}
