@@ -1,4 +1,4 @@
-// What a build without a GPU serves: one line per op.
+// The CPU implementations that a build without a GPU serves: one line per op.
 #include "kernels/catalog_folders.h"
 #include "kernels/fault/broken.h"
 #include "kernels/fault/held.h"

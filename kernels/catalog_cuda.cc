@@ -1,4 +1,4 @@
-// What GPUs serve: one line per op.
+// The GPU implementations: one line per op.
 #include "kernels/fault/fault.h"
 #include "kernels/fused/fused.h"
 #include "kernels/gelu/gelu.h"

@@ -1,4 +1,4 @@
-// What an implementation may ask about the device that it is to run on.
+// The properties of a device, which its implementations may read.
 #pragma once
 
 #include <cstdint>

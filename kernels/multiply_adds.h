@@ -1,5 +1,5 @@
-// What only multiplies and adds: a device's arithmetic at its best, the ceiling that kernels bound
-// by it are measured by.
+// Launches that only multiply and add, to measure a device's peak arithmetic: the ceiling that
+// compute-bound kernels are compared with.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace warpcall {
 
-// What products are made of: tf32 of float32 operands, the others of operands of that type. Sums
-// are float32.
+// Operand type of the products: tf32 takes float32 operands, the other kinds operands of their own
+// type. Sums are float32.
 enum class Arithmetic : uint8_t { kFloat32, kTf32, kFloat16, kBFloat16 };
 const char* ArithmeticName(Arithmetic arithmetic);
 
-// That of input 0's type; tf32 where the problem's attribute "precision" says so.
+// Returns the kind for input 0's type; tf32 if the problem's attribute "precision" says so.
 Arithmetic ArithmeticOf(const Op& op, const Problem& problem);
 
-// A plan without operands or workspace that keeps the whole device at it for some milliseconds.
+// A plan without operands or workspace that keeps the whole device busy for some milliseconds.
 struct MultiplyAdds {
   PlanPtr plan;
-  int64_t flops = 0;  // of a launch, two for each multiply-add
+  int64_t flops = 0;  // per launch, two for each multiply-add
 };
 
-// UNIMPLEMENTED where nothing is known that reaches the device's limit.
+// Returns UNIMPLEMENTED if no way is known to reach the device's limit.
 using MultiplyAddsSource =
     std::function<absl::StatusOr<MultiplyAdds>(Arithmetic, const DeviceProperties&)>;
 

@@ -54,7 +54,7 @@ struct AttributeSpec {
   const char* name;
   const char* summary;
   AttributeValue default_value;             // its alternative is the attribute's type
-  std::vector<std::string> allowed_values;  // of a string attribute; empty: all
+  std::vector<std::string> allowed_values;  // accepted by a string attribute; empty: all
   bool required = false;                    // the default is only there for its type
 };
 
@@ -82,28 +82,28 @@ struct Problem {
   }
 };
 
-// What the definition of the op costs at least, whatever the implementation.
+// Lower bound of the cost of the op's definition, whatever the implementation.
 struct Work {
   int64_t bytes = 0;  // inputs read once + outputs written once
   int64_t flops = 0;
 };
 
-// Which parts of an op's problems depend on no other part, so that a device can copy one while it
-// works on another, and a client can spread them over connections.
+// Names the parts of an op's problems that depend on no other part. A device can copy one part
+// while it works on another, and a client can spread parts over connections.
 enum class Independence : uint8_t {
   kNone,        // the problem is one piece
   kElements,    // every element; all split operands have one shape
-  kBeforeAxis,  // what lies behind each index of the dimensions before the attribute "axis"; as
-                // above
-  kRows,  // what lies behind each index of all dimensions of input 0 but the last; every split
-          // operand has these dimensions, and a last one of its own
-  kBroadcastRows,  // as kRows, of the output: inputs with its dimensions but the last are split,
-                   // those of one row are shared; with any other the problem is one piece
-  kProductRows,    // of matrices, a and b: rows of a where b is one matrix, which they share, and
-                   // "transpose_a" is false; products of a batch that both have; else one piece
+  kBeforeAxis,  // all elements behind each index of the dimensions before the attribute "axis"; all
+                // split operands have one shape
+  kRows,  // all elements behind each index of all but input 0's last dimension; every split operand
+          // has these dimensions, and a last one of its own
+  kBroadcastRows,  // rows of the output, as in kRows: inputs with its outer dimensions are split,
+                   // inputs of one row are shared; any other input makes the problem one piece
+  kProductRows,    // rows of matrix a, if all share one matrix b and "transpose_a" is false;
+                   // products of a batch that a and b both have; else the problem is one piece
 };
 
-// What a part of a problem has of an operand.
+// Says which share of an operand each part of a problem gets.
 enum class OperandRole : uint8_t {
   kSplit,   // part i has the i-th of as many equal pieces of its memory as there are parts
   kShared,  // every part has all of it
@@ -118,8 +118,8 @@ struct Slice {
   int64_t count = 0;
 };
 
-// Whether work should end early and leave its outputs unfinished: because nobody waits for it any
-// more, or because it may not take more time.
+// Tells running work to end early and leave its outputs unfinished, because nobody waits for the
+// work any more or its time is up.
 class StopFlag {
  public:
   virtual ~StopFlag() = default;
@@ -147,8 +147,8 @@ class TakeValues {
   const StopFlag* stop_;
 };
 
-// What an op computes, in float64: the truth that every implementation is measured by. It yields
-// output 0 slice by slice; each element belongs to exactly one. Thread-safe.
+// The op in float64: the truth that every implementation is measured by. It yields output 0 slice
+// by slice; each element belongs to exactly one slice. Thread-safe.
 struct Definition {
   // 0 when output 0 has no elements.
   int64_t (*slices)(const Problem& problem);
@@ -171,28 +171,28 @@ struct Op {
   absl::Status (*infer_outputs)(Problem* problem);
   Work (*work)(const Problem& problem);
   Independence independence = Independence::kNone;
-  // Of the inputs, in their order, in problems that fall into parts, where the kind of independence
-  // does not say; those beyond the list are split, as outputs are.
+  // Roles of the first inputs, in their order, for problems in parts where the kind of independence
+  // does not decide. Inputs beyond the list are split, as outputs are.
   std::vector<OperandRole> input_roles = {};
   // Which problems of kBroadcastRows are one piece, whatever their inputs. Null: none.
   bool (*is_one_piece)(const Problem& problem) = nullptr;
   // Null: there is nothing to compare outputs with.
   const Definition* definition = nullptr;
-  // What its rows are checked on. Null: on nothing.
+  // Returns the cases its implementations are checked on. Null: they are not checked.
   OpCases (*cases)() = nullptr;
-  // Of an op that takes as many inputs as its attributes say: so many of input_names at least, and
-  // infer_outputs checks their number. 0: it takes all of them.
+  // Minimum input count of a variadic op, whose infer_outputs checks the exact number. 0: the op
+  // takes all of input_names.
   size_t inputs_min = 0;
 };
 
-// Into how many independent parts `problem` falls. 0 when its output has no elements.
+// Returns the number of independent parts of `problem`; 0 when its output has no elements.
 int64_t PartsOf(const Op& op, const Problem& problem);
-// Of an operand of the problem, inputs first, then outputs.
+// Returns the role of operand number `operand`, counting inputs first, then outputs.
 OperandRole RoleOf(const Op& op, const Problem& problem, size_t operand);
-// Of all operands that have the role.
+// Returns the bytes of all operands that have the role.
 size_t BytesOf(const Op& op, const Problem& problem, OperandRole role);
-// The problem of `count` neighbouring parts. REQUIRES: 1 <= count <= PartsOf(op, problem), and
-// count is PartsOf(op, problem) for an op without independent parts.
+// Returns the problem of `count` neighbouring parts. REQUIRES: 1 <= count <= PartsOf(op, problem),
+// and count is PartsOf(op, problem) for an op without independent parts.
 Problem TakeParts(const Op& op, const Problem& problem, int64_t count);
 
 // Checks the number of inputs, each spec, each attribute (name, type, allowed values) and the op's
@@ -252,8 +252,8 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   std::vector<std::string> (*variant_names)(DataType type) = nullptr;
   // Making a plan takes long: candidates are tried, or code is compiled.
   bool slow_to_plan = false;
-  // What the row will do for a problem that it supports. UNIMPLEMENTED when it does not take it
-  // after all, which `supports` could not tell; INVALID_ARGUMENT when context.variant cannot.
+  // Makes the plan of a problem that the row supports. UNIMPLEMENTED if planning finds a limit that
+  // `supports` could not see; INVALID_ARGUMENT if context.variant does not take the problem.
   std::function<absl::StatusOr<std::shared_ptr<const Plan>>(const Problem&, const PlanContext&)>
       plan = nullptr;
   // Where the row is written, as its compiler calls the file. Nobody sets it.

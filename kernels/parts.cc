@@ -38,7 +38,7 @@ absl::Span<const int64_t> Outer(const TensorSpec& spec, size_t kept) {
 
 bool IsOneRow(const TensorSpec& spec) { return Product(Outer(spec, 1)) == 1; }
 
-// Of a problem of Independence::kBroadcastRows.
+// REQUIRES: a problem of Independence::kBroadcastRows.
 bool FallsIntoRows(const Op& op, const Problem& problem) {
   const absl::Span<const int64_t> outer = Outer(problem.outputs[0], 1);
   if (Product(outer) == 1 || (op.is_one_piece != nullptr && op.is_one_piece(problem))) return false;
@@ -47,7 +47,7 @@ bool FallsIntoRows(const Op& op, const Problem& problem) {
   });
 }
 
-// Of a problem of Independence::kProductRows: rows of a meet the same b.
+// Returns true if rows of a meet the same b. REQUIRES: Independence::kProductRows.
 bool RowsShareB(const Op& op, const Problem& problem) {
   return problem.inputs[1].dims.size() == 2 &&
          !std::get<bool>(problem.attributes[IndexOf(op, "transpose_a")]);
@@ -55,8 +55,8 @@ bool RowsShareB(const Op& op, const Problem& problem) {
 
 // How a problem falls into parts.
 struct Division {
-  // Of each operand that is split: so many of its last dimensions stay, and those before become
-  // one, of the parts.
+  // Number of trailing dimensions that each split operand keeps. The dimensions before those become
+  // one, that of the parts.
   size_t kept = 0;
   bool one_piece = false;
 };
@@ -84,7 +84,7 @@ Division DivisionOf(const Op& op, const Problem& problem) {
   return {.one_piece = true};
 }
 
-// Of kBeforeAxis: what lies behind the axis becomes one dimension.
+// Merges the dimensions behind the axis into one, for kBeforeAxis.
 void FlattenInner(TensorSpec* spec) {
   const int64_t inner = Product(absl::MakeConstSpan(spec->dims).subspan(2));
   spec->dims.resize(2);

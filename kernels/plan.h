@@ -1,4 +1,4 @@
-// What a row will do for one problem on one device: made once, kept, and shared by all that run it.
+// The way a row runs one problem on one device: made once, kept, and shared by all its callers.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace cuda {
 class Libraries;  // kernels/cuda/libraries.h
 }
 
-// What people can read of a plan.
+// A text of a plan for people to read.
 struct SourceFile {
   std::string name;      // "kernels/gelu/gelu_triton.py"
   std::string language;  // "cuda", "triton", "cpp", "ptx", "sass", "expression"
@@ -36,9 +36,9 @@ struct MachineCode {
 class Plan {
  public:
   struct Traits {
-    // Of memory that each Enqueue gets, aligned like an operand.
+    // Memory that each Enqueue gets, aligned like an operand.
     size_t workspace_bytes = 0;
-    // That it takes, of the row's; 0 for a row that has no others.
+    // The row's variant that the plan runs; 0 for a row without variants.
     int variant = 0;
     // Its launch depends on nothing but where the operands and the workspace lie, so that a
     // recording of it may take its place.
@@ -66,7 +66,7 @@ class Plan {
     return launch_shape_;
   }
 
-  // What the plan was made from, beside the files of its row, and what became of it.
+  // Returns the plan's sources beside the files of its row, and what they were compiled to.
   virtual std::vector<SourceFile> Sources() const { return {}; }
   // REQUIRES: the plan's device is current.
   virtual MachineCode Code() const { return {}; }
@@ -92,7 +92,7 @@ struct Tryout {
 // In place of the number of a variant: the one that the row finds best.
 inline constexpr int kRowsChoice = -1;
 
-// What a plan is made with. Everything outlives it.
+// The inputs of planning. Everything here outlives the plan.
 struct PlanContext {
   const DeviceProperties* device = nullptr;
   cuda::Libraries* libraries = nullptr;  // on a GPU
@@ -104,8 +104,8 @@ struct PlanContext {
   const StopFlag* stop = nullptr;
 };
 
-// Of a row that goes one way whatever the problem: `launch` with so much workspace, which is null
-// when it needs none.
+// Plans of a row that runs every problem alike: `launch` with workspace_bytes(problem, device) of
+// memory. A null workspace_bytes means that no workspace is needed.
 using LaunchFunction = absl::Status (*)(const Problem&, const Operands&, const LaunchContext&);
 decltype(Implementation::plan) PlanBy(LaunchFunction launch,
                                       size_t (*workspace_bytes)(const Problem&,
@@ -124,7 +124,7 @@ absl::StatusOr<int> VariantToPlan(const PlanContext& context, int chosen, const 
   return context.variant;
 }
 
-// Of a problem without elements.
+// Returns the plan of a problem without elements.
 PlanPtr PlanNothing();
 
 // A plan that calls `enqueue(operands, context)`, which is thread-safe and keeps what it needs.

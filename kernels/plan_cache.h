@@ -23,12 +23,12 @@ class PlanCache {
   explicit PlanCache(size_t plans_max = kPlansMax, size_t compiled_plans_max = kCompiledPlansMax);
   ~PlanCache();
 
-  // What is known of `row` and `problem`: a plan, or UNIMPLEMENTED. Otherwise what `make` returns,
-  // which is kept if it is one of these; other errors may pass. Who asks for what another thread
-  // is making waits for it.
+  // Returns the cached plan or UNIMPLEMENTED of `row` and `problem`. Otherwise returns the result
+  // of `make` and keeps a plan or UNIMPLEMENTED; other errors may pass. While one thread makes an
+  // entry, other threads that need the same entry wait for it.
   Made GetOrMake(const Row& row, const Problem& problem, absl::FunctionRef<Made()> make);
 
-  // For who destroys what plans stand on.
+  // Call before destroying anything that plans depend on.
   void Clear();
 
   size_t size() const;

@@ -60,7 +60,7 @@ struct Row {
   int kernel;  // index into kernels()
   Implementation implementation;
   Availability availability = {};
-  std::vector<Allowance> deviations = {};  // of the op's allowances for the row, those that deviate
+  std::vector<Allowance> deviations = {};  // the op's allowances for the row that deviate
 };
 
 // "cuda:two_pass".
@@ -102,8 +102,8 @@ class Registry {
                                     const Problem& problem, const DeviceProperties& device) const {
     return Select(kernel, requested, absl::MakeConstSpan(&problem, 1), device);
   }
-  // The same for problems that differ in size alone, of which the row supports every one. REQUIRES:
-  // there is one.
+  // Selects for several problems that differ in size alone; the row must support every one.
+  // REQUIRES: `problems` is not empty.
   absl::StatusOr<const Row*> Select(const Kernel& kernel, absl::string_view requested,
                                     absl::Span<const Problem> problems,
                                     const DeviceProperties& device) const {
@@ -120,16 +120,16 @@ class Registry {
   absl::StatusOr<const Row*> Select(const Kernel& kernel, const Wish& wish,
                                     const DeviceProperties& device) const;
 
-  // Whether `requested`, as above, leaves the choice among all rows to the server.
+  // Returns true if `requested` (as above) leaves the choice among all rows to the server.
   static bool IsAuto(absl::string_view requested) {
     return requested.empty() || requested == "auto";
   }
-  // Whether `requested`, as above, names `row`; "auto" names all.
+  // Returns true if `requested` (as above) names `row`; "auto" names all.
   static bool Matches(const Row& row, absl::string_view requested);
-  // `requested` names no row but this.
+  // Returns true if `requested` names no row but `row`.
   static bool Pins(const Row& row, absl::string_view requested);
-  // OK, or why `row` does not take `problem` on `device`: UNAVAILABLE when nothing is missing but
-  // that it was tried, UNIMPLEMENTED otherwise.
+  // Returns OK, or why `row` does not take `problem` on `device`: UNAVAILABLE when only its trial
+  // is missing, UNIMPLEMENTED otherwise.
   static absl::Status CheckRuns(const Row& row, const Problem& problem,
                                 const DeviceProperties& device);
   // As CheckRuns, for a row that `requested` matches: "auto" is refused rows that deviate.

@@ -1,5 +1,5 @@
-// What the rows of an op are checked on, by conformance's tests and by the server on the machine at
-// hand, and how far from the truth they may be. One file of cases per op, in its folder.
+// The cases that an op's implementations are checked on, by the conformance tests and by a server
+// on its own machine, and the error bounds they must keep. Each op's folder has one file of cases.
 #pragma once
 
 #include <string>
@@ -35,8 +35,8 @@ struct Case {
   std::vector<Dims> shapes;  // one per input
   std::vector<NamedAttribute> attributes;
   Fill fill = Fill::kNormal;
-  std::vector<DataType> data_types = {};  // that the op takes with these attributes; empty: all
-  std::vector<Fill> later_fills = {};     // of the inputs after the first; empty: `fill`
+  std::vector<DataType> data_types = {};  // types the op takes with these attributes; empty: all
+  std::vector<Fill> later_fills = {};     // one per input after the first; empty: `fill`
 
   // REQUIRES: the case has such an input.
   Fill FillOf(size_t input) const {
@@ -48,28 +48,28 @@ struct Case {
   }
 };
 
-// By how much an element may be off before it is rounded to the type of the output, in units of its
-// value. Half a unit in the last place of that type comes on top.
+// Largest error of an element before it is rounded to the output's type, in units of the element's
+// value. Half a unit in the last place of that type is allowed on top.
 struct ElementError {
-  double arithmetic = 0;  // of float32, in any row; infinite: anything is right, NaN too
-  // What terms that are subnormal, or have a subnormal input, contribute at most: for rows that
-  // take those as 0.
+  double arithmetic = 0;  // float32's, in any row; infinite: any result is right, also NaN
+  // Upper bound of the sum of the terms that are or read a subnormal number. It is allowed to
+  // implementations that flush those to 0.
   double subnormal_inputs = 0;
 };
 
-// What a row may do beyond its op's bounds, because the library or the instruction that it stands
-// on does so.
+// Deviations from the op's bounds that an implementation is allowed, because its library or its
+// instructions deviate.
 struct Allowance {
   const char* row = "";
   const char* reason = "";                // a full sentence
   std::vector<DataType> data_types = {};  // empty: all that the row takes
-  double arithmetic = 1;                  // counts so many times
-  int roundings = 1;                      // of the result to its type
+  double arithmetic = 1;                  // factor on ElementError::arithmetic
+  int roundings = 1;                      // times that the result is rounded to its type
   double zero_below = 0;                  // a smaller |value| may be given as 0
-  bool flushes_subnormal_inputs = false;  // and such terms
+  bool flushes_subnormal_inputs = false;  // subnormal_inputs counts as well
 
-  // Whether the row gives other special values than the definition, or rounds results more than
-  // once: Registry lets "auto" choose no such row.
+  // Returns true if special values differ from the definition's or results are rounded more than
+  // once. Registry never selects such an implementation for "auto".
   bool Deviates() const { return roundings > 1 || zero_below > 0 || flushes_subnormal_inputs; }
 };
 
@@ -79,17 +79,17 @@ struct OpCases {
   // The comment beside it says where it comes from.
   std::vector<ElementError> (*errors)(const Problem& problem, const Operands& inputs, int64_t index,
                                       absl::Span<const double> truth);
-  // The same in a sentence, for a reader who chooses among rows.
+  // `errors` in a sentence, for readers who choose among implementations.
   const char* tolerance;
   std::vector<Allowance> allowances;
-  // What a server tries its rows on at every start: as few and small ones as tell that they work.
+  // The cases a server runs at every start: few and small, but enough to show that a row works.
   std::vector<Case> quick = {};
-  // Shapes of the inputs of a usual problem whose largest input has some `elements`, at least 1024:
-  // what rates are measured on. Attributes have their defaults.
+  // Returns the input shapes of a typical problem, which rates are measured on; its largest input
+  // has about `elements` elements, at least 1024. Attributes have their defaults.
   std::vector<Dims> (*sized)(int64_t elements) = nullptr;
 };
 
-// What `row` is allowed in `data_type`: nothing beyond the bounds when the op does not list it.
+// Returns the allowance of `row` for `data_type`; one without deviations if the op lists none.
 Allowance AllowanceFor(const OpCases& cases, absl::string_view row, DataType data_type);
 
 }  // namespace warpcall

@@ -18,7 +18,7 @@ constexpr int kShownMax = 5;
 struct Format {
   double unit_roundoff;    // half the distance between 1 and its next neighbour
   double smallest_normal;  // below it neighbours stay as far apart as they are there
-  double greatest_power;   // of two
+  double greatest_power;   // largest power of two of the format
 
   // From here on values round to infinity: half a unit beyond the largest number.
   double overflow() const { return greatest_power * (2 - unit_roundoff); }
@@ -42,7 +42,7 @@ double HalfUnitOf(const Format& format, double value) {
   return std::max(power, format.smallest_normal) * format.unit_roundoff;
 }
 
-// What one more rounding on the way may do to a result: it is relative to a number that need not
+// Largest change of a result by one more rounding on the way: relative to a number that need not
 // lie between the same powers of two, and absolute among subnormals.
 double RoundingOf(const Format& format, double truth) {
   return std::max(format.unit_roundoff * std::fabs(truth), HalfUnitOf(format, truth));
@@ -53,7 +53,7 @@ class Judge {
   Judge(DataType type, const Allowance& allowance)
       : format_(FormatOf(type)), overflow_(format_.overflow()), allowance_(allowance) {}
 
-  // What the arithmetic may have done before the result was rounded.
+  // Upper bound of the error of the arithmetic before the result is rounded.
   double Arithmetic(double truth, const ElementError& error) const {
     double bound = error.arithmetic * allowance_.arithmetic +
                    (allowance_.roundings - 1) * RoundingOf(format_, truth);
@@ -65,7 +65,7 @@ class Judge {
     return arithmetic + HalfUnitOf(format_, std::fabs(truth) + arithmetic);
   }
 
-  // Whether a special value of either decides, and how; finite ones are left to the bound.
+  // Judges special values of either number; kByBound leaves finite ones to the bound.
   enum class Verdict : uint8_t { kRight, kWrong, kByBound };
   Verdict Special(double actual, double truth, double arithmetic) const {
     const auto verdict = [](bool right) { return right ? Verdict::kRight : Verdict::kWrong; };

@@ -1,4 +1,4 @@
-// Whether what a row computed agrees with the truth.
+// Compares an implementation's output with the truth.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace warpcall {
 
 struct Disagreement {
   int64_t wrong = 0;  // elements
-  std::string text;   // of the first few, a line each: position, value, truth, bound
+  std::string text;   // one line for each of the first few: position, value, truth, bound
   // The largest error of a finite element that has a finite truth, in units of its bound.
   double worst = 0;
 };

@@ -21,8 +21,8 @@ namespace {
 
 // The data are the same at every start: a verdict does not change by chance.
 constexpr uint64_t kSeed = 0x5EEDu;
-// Of each type. Libraries look for their best way up to 0.1 s for each problem, and a compiler
-// takes 20 to 60 ms: six rows that compile took 3.4 s of an H200's start with four.
+// Upper limit per data type. Libraries search up to 0.1 s for each problem, and a compiler takes 20
+// to 60 ms: six implementations that compile took 3.4 s of an H200's start with a limit of four.
 constexpr int kPreparedMax = 2;
 constexpr size_t kTrialsBytesMax = size_t{512} << 20;
 constexpr size_t kTruthBytes = sizeof(double) + sizeof(ElementError);
@@ -115,7 +115,7 @@ CheckResult SelfCheck::Check(const Row& row) {
     result.status = CheckType(row, type, &result);
     if (absl::IsUnimplemented(result.status)) {
       refusal = std::string(result.status.message());
-      continue;  // what a library takes depends on the processor
+      continue;  // a library's support depends on the processor
     }
     if (!result.status.ok()) return result;
     result.data_types.push_back(type);

@@ -28,7 +28,7 @@ struct CheckResult {
   // UNIMPLEMENTED, with the row's own reason, when it took nothing.
   absl::Status status;
   int cases = 0;
-  std::vector<DataType> data_types;  // of the row's list: those that took at least one case
+  std::vector<DataType> data_types;  // of the row's types, those that took at least one case
 };
 
 // Used by one thread. The registry and the device's properties outlive it.
@@ -58,7 +58,7 @@ class SelfCheck {
   const DeviceProperties& device_;
   const Options options_;
   std::map<const Op*, OpCases> cases_;
-  // What was tried before, for the next row; up to a limit.
+  // Trials made for earlier implementations and kept for the next one, up to a limit.
   std::map<std::tuple<const Case*, DataType>, std::shared_ptr<const Trial>> trials_;
   size_t trials_bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// What a problem's output should be, element by element, and how far from it a row may be.
+// The right output of a problem, element by element, and each element's error bound.
 #pragma once
 
 #include <vector>
@@ -9,12 +9,12 @@
 namespace warpcall {
 
 struct Truth {
-  TensorSpec spec;                   // of output 0
+  TensorSpec spec;                   // output 0's
   std::vector<double> values;        // by the op's definition, not rounded to the output's type
   std::vector<ElementError> errors;  // one per value
 };
 
-// What a truth is computed from.
+// The inputs that a truth is computed from.
 struct TruthSource {
   const Op& op;  // has a definition
   const OpCases& cases;

@@ -15,7 +15,7 @@ namespace {
 using cuda::LoadedKernel;
 using cuda::ToStatus;
 
-// Of the current device.
+// Returns NVRTC's target of the current device.
 absl::StatusOr<std::string> CurrentTarget() {
   int device = 0;
   int major = 0;
@@ -39,8 +39,8 @@ std::unique_ptr<Cubins> CubinsFor(const absl::StatusOr<std::string>& target,
                                   const std::string& cache_folder) {
   if (!target.ok()) return nullptr;
   const Nvrtc* const nvrtc = *LoadNvrtc();
-  // A product that is not rounded would be finite where the definition has infinity. What the
-  // source does not mark is for the GPU.
+  // An unrounded product would be finite where the definition has infinity. Functions without an
+  // execution space in the source are compiled for the GPU.
   const std::vector<std::string> options = {absl::StrCat("--gpu-architecture=", *target),
                                             "--fmad=false", "-default-device"};
   Cubins::Options cubins;

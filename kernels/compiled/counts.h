@@ -1,4 +1,4 @@
-// What compilers of a process did, for the metrics.
+// Counts a process's compilations, for the metrics.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,12 @@ struct Counts {
     kDiskHits,
     kDiskMisses,
     kMemoryBytes,
-    kCompileNs,  // of all that was compiled, rightly or not
+    kCompileNs,  // of all compilations, failed ones too
     kFields,
   };
 
   std::array<int64_t, kFields> fields = {};
-  std::array<int64_t, kBucketCount> compilations = {};  // by what they took: see BucketOf
+  std::array<int64_t, kBucketCount> compilations = {};  // by duration: see BucketOf
 
   int64_t& operator[](Field field) { return fields[field]; }
   int64_t operator[](Field field) const { return fields[field]; }

@@ -78,7 +78,7 @@ absl::StatusOr<CubinPtr> Cubins::Get(const Program& program, const StopFlag* sto
     }
     if (leads) return Lead(flight.get(), program, stop);
     if (!AwaitUnlessStopped(flight->done, stop)) return GivenUp();
-    // Who led may have been stopped, which is no reason for others.
+    // The leading thread may have been stopped, which is no reason for the others to fail.
     if (!absl::IsCancelled(flight->made.status())) return flight->made;
   }
 }
@@ -115,7 +115,7 @@ absl::StatusOr<CubinPtr> Cubins::Make(const Program& program, const StopFlag* st
     Count(image.has_value() ? Counts::kDiskHits : Counts::kDiskMisses);
     if (image.has_value()) {
       absl::StatusOr<CubinPtr> loaded = Load(program, *image);
-      // What the device does not take for what it is, the compiler may do better now.
+      // INTERNAL: the device rejects the stored code, and a new compilation may succeed.
       if (!absl::IsInternal(loaded.status())) return loaded;
     }
   }

@@ -40,13 +40,13 @@ class Cubins {
     // thread that asks.
     std::function<absl::StatusOr<CubinPtr>(const Program& program, const std::string& image)> load;
     std::optional<DiskCache> disk;
-    // Kernels that nobody uses beyond these are let go, those first that were asked for longest
-    // ago. What is in use stays: it has its memory anyway.
+    // Unused kernels beyond these two limits are dropped, the least recently requested first.
+    // Kernels in use stay: their memory is needed anyway.
     size_t cubins_max = 256;
-    size_t bytes_max = size_t{32} << 20;  // of sources and images
-    // NVRTC takes 25 ms of one core for a kernel, and is in its own way where threads share it.
+    size_t bytes_max = size_t{32} << 20;  // size of all sources and images
+    // NVRTC takes 25 ms of one core for a kernel, and slows itself down where threads share it.
     size_t threads = 2;
-    // For so long what was refused is not tried again, in case it was the machine that failed.
+    // A refused program is not compiled again for this long, in case the machine was at fault.
     int64_t refusal_ns = 60'000'000'000;
     std::function<int64_t()> now_ns;  // null: the system's monotonic clock
   };
@@ -65,8 +65,8 @@ class Cubins {
     absl::Status status;
     int64_t until_ns;
   };
-  struct Flight;  // what one thread makes and others wait for
-  // Of entries of cubins_, by what their keys point to.
+  struct Flight;  // one thread makes its cubin, others wait for it
+  // Hashes the entries of cubins_ by the programs that their keys point to.
   struct Hash {
     size_t operator()(const Program* program) const { return absl::Hash<Program>()(*program); }
   };

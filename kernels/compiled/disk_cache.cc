@@ -26,7 +26,7 @@ namespace {
 
 constexpr char kSuffix[] = ".cubin";
 constexpr char kUnfinishedPrefix[] = "unfinished.";
-// Of a process that ended in between. None takes so long to write a file.
+// Age at which an unfinished file is a dead process's. No process writes a file for that long.
 constexpr int64_t kUnfinishedSeconds = 3600;
 
 // The file: this, then the data. Little-endian, as all machines with GPUs are.
@@ -36,7 +36,7 @@ struct Header {
   uint32_t reserved;
   uint64_t data_bytes;
   Sha256 key;
-  Sha256 checksum;  // of the data
+  Sha256 checksum;  // checksum of the data
 };
 static_assert(sizeof(Header) == 88);
 
@@ -98,7 +98,7 @@ absl::Status CheckFolder(const std::string& folder) {
   struct stat status;
   if (stat(folder.c_str(), &status) != 0) return Unusable(folder, strerror(errno));
   if (!S_ISDIR(status.st_mode)) return Unusable(folder, "it is no folder");
-  // Who can write there chooses what runs on the GPU.
+  // Anyone who can write to the folder chooses the code that runs on the GPU.
   if ((status.st_mode & S_IWOTH) != 0)
     return Unusable(folder, "everybody may write to it; take that away by chmod o-w");
   const absl::Status made = CreateUnfinished(folder).status();

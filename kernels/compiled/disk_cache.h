@@ -24,7 +24,7 @@ class DiskCache {
     // Listing a folder of so many takes some 5 ms, when one is added.
     int64_t files_max = 4096;
   };
-  // What is larger is not kept.
+  // Larger data are not kept.
   static constexpr size_t kDataBytesMax = size_t{4} << 20;
 
   // Makes the folder if there is none, in a folder that is there. INVALID_ARGUMENT names it and the
@@ -36,12 +36,12 @@ class DiskCache {
   // Returns Open's error without making the folder.
   static absl::Status Check(const std::string& folder);
 
-  // What was put under `key`, which counts as used now. A file that is not what was written is
-  // removed.
+  // Returns the data put under `key` and marks them as used now. Removes a file whose contents are
+  // not as written.
   std::optional<std::string> Get(const Sha256& key) const;
-  // Removes what was not used for longest, by whatever process, until all is within the limits.
+  // Stores `data`, then removes the least recently used files of all processes beyond the limits.
   void Put(const Sha256& key, absl::string_view data) const;
-  // Of all its files.
+  // Returns the size of all files in the folder.
   int64_t bytes() const;
 
  private:

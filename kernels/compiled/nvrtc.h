@@ -50,9 +50,9 @@ class Nvrtc {
   // "13.0"
   const std::string& version() const { return version_; }
 
-  // What `--gpu-architecture` is for a device of compute capability 9.0 (90): the code for that
-  // device alone, with all of its instructions, where there is such: "sm_90a". UNIMPLEMENTED for
-  // one that this version does not know.
+  // Returns the value of `--gpu-architecture` for a device's compute capability, 90 for 9.0.
+  // Prefers the target of that device alone with all of its instructions, if one exists: "sm_90a".
+  // UNIMPLEMENTED for a capability that this version does not know.
   absl::StatusOr<std::string> TargetOf(int architecture) const;
   absl::Status CheckTarget(int architecture) const;
 

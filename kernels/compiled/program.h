@@ -1,4 +1,4 @@
-// What is compiled at run time, and what comes of it.
+// The source of code compiled at run time, and its machine code.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ struct Program {
 absl::Status AsCompileError(absl::Status status);
 bool IsCompileError(const absl::Status& status);
 
-// A program's machine code. What a device needs beside it is added by who derives from it.
+// A program's machine code. Derived classes add the device's handles.
 class Cubin {
  public:
   Cubin(Program program, std::string image)

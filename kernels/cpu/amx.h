@@ -1,5 +1,5 @@
-// What the processor and the system say about AMX. A hypervisor may show its flags and hide the
-// leaf that describes its palettes, and then the first tile instruction ends the process.
+// The processor's and the system's support of AMX. A hypervisor may show AMX's flags and hide the
+// leaf that describes its palettes; then the first tile instruction ends the process.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct AmxFacts {
 // Asks the system for its permission, which holds for every thread of the process.
 AmxFacts ReadAmxFacts();
 
-// Whether the processor shows any of AMX's flags.
+// Returns true if the processor shows any of AMX's flags.
 bool ShowsAmx(const AmxFacts& facts);
 
-// Whether tiles can be used, if the flags are there.
+// Returns true if tiles can be used, provided that the flags are there.
 bool TilesWork(const AmxFacts& facts);
 
-// Whether tiles multiply bfloat16.
+// Returns true if tiles multiply bfloat16.
 bool HasBf16Tiles(const AmxFacts& facts);
 
 }  // namespace warpcall::cpu

@@ -1,12 +1,12 @@
-// Whether this machine multiplies pairs of bfloat16 by vectors of 64 bytes: AVX512_BF16, which
-// Highway has no target for.
+// Detects AVX512_BF16, which multiplies pairs of bfloat16 in vectors of 64 bytes. Highway has no
+// target for it.
 #pragma once
 
 #include <cstdint>
 
 namespace warpcall::cpu {
 
-// What the processor and the system say (Intel SDM volume 2, CPUID).
+// Facts read from the processor and the system (Intel SDM volume 2, CPUID).
 struct VectorFacts {
   uint32_t leaf_max = 0;     // leaf 0, EAX
   uint32_t features = 0;     // leaf 7, EBX: bit 16 AVX512F, 30 AVX512BW, 31 AVX512VL

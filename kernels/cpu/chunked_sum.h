@@ -8,9 +8,9 @@
 
 namespace warpcall::cpu {
 
-// The sum of term(0) to term(count - 1), which are floats, each kTermsPerChunk in a chain of
-// additions of their own: the errors of one chain of n terms that are alike all have one sign and
-// add up to n / 2 units in the last place. What is left of it when `stop` is set is not added.
+// Returns the sum of term(0) to term(count - 1), which are floats, in one chain of additions for
+// each kTermsPerChunk. In a single chain of n similar terms all errors have one sign and add up to
+// n / 2 units in the last place. Once `stop` is set, the remaining terms are left out.
 template <typename Term>
 float ChunkedSum(int64_t count, const StopFlag* stop, const Term& term) {
   constexpr int64_t kTermsPerChunk = 512;

@@ -41,7 +41,7 @@ int64_t Chains(int64_t rounds) {
   }
   const auto sum = hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)),
                            hn::Add(hn::Add(a4, a5), hn::Add(hn::Add(a6, a7), hn::Add(a8, a9))));
-  // What nobody asks for would not be computed.
+  // Keeps the compiler from removing an unused computation.
   volatile float kept = hn::GetLane(sum);
   static_cast<void>(kept);
   return 2 * kChains * steps * static_cast<int64_t>(hn::Lanes(d));

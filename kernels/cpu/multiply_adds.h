@@ -1,5 +1,5 @@
-// What the CPU at hand multiplies and adds at most: the ceiling that kernels bound by arithmetic
-// are measured by.
+// Measures the peak of this CPU's multiply-adds: the ceiling that compute-bound kernels are
+// compared with.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ bool IsNan(const T& value) {
   return NanBit(value) != 0;
 }
 
-// Whether any of `count` elements is NaN.
+// Returns true if any of `count` elements is NaN.
 template <typename T>
 bool AnyNan(const T* data, int64_t count) {
   constexpr int64_t kBlock = 1024;  // a constant length, without which -O2 does not vectorise

@@ -1,6 +1,6 @@
-// What the oneDNN rows share: the engine's types and the border that its exceptions do not cross.
-// oneDNN keeps created primitives in a cache of its own, which is why rows create them in every
-// launch; its threads are OpenMP's, a team for each thread that asks it, and guests of the device's
+// Shares code among the oneDNN implementations: the engine's types and the border that
+// oneDNN's exceptions do not cross. oneDNN caches primitives itself, so every launch creates
+// them. Its threads are OpenMP's: a team for each calling thread, and guests of the device's
 // pool.
 #pragma once
 
@@ -62,12 +62,12 @@ inline void Execute(const dnnl::primitive& primitive, const dnnl::memory& source
   stream.wait();
 }
 
-// What is worth a thread of oneDNN's, some 25 us: so many elements that are read and written once,
-// or so many products of a matmul.
+// Work that pays for one oneDNN thread, some 25 us: elements read and written once, or products of
+// a matmul.
 inline constexpr int64_t kElementsWorthAThread = 32 * 1024;
 inline constexpr int64_t kProductsWorthAThread = 1024 * 1024;
 
-// How many of `threads_max` share `work`, 1 at least.
+// Returns how many of `threads_max` threads share `work`; at least 1.
 int ThreadsFor(int64_t work, int64_t work_per_thread, int threads_max);
 
 // Limits the calling thread's teams from here on, to no more than OpenMP has. oneDNN looks both

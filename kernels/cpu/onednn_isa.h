@@ -12,8 +12,8 @@
 
 namespace warpcall::onednn {
 
-// What oneDNN must be limited to, empty when its own choice is right. `asked` is what the user set
-// as ONEDNN_MAX_CPU_ISA: a limit without AMX stands.
+// Returns the limit that oneDNN needs; empty when its own choice is right. `asked` is the user's
+// ONEDNN_MAX_CPU_ISA: a limit without AMX stays in force.
 std::optional<dnnl::cpu_isa> IsaLimit(const cpu::AmxFacts& facts, absl::string_view asked);
 
 }  // namespace warpcall::onednn

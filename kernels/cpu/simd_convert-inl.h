@@ -82,7 +82,7 @@ HWY_INLINE Bits<D> ToBits(D d, Float16, hn::Vec<D> value) {
   return hn::Or(result, sign);
 }
 
-// Whether the target converts float16 in hardware (F16C comes with Highway's AVX2).
+// 1 if the target converts float16 in hardware (F16C comes with Highway's AVX2).
 #undef WARPCALL_HARDWARE_FLOAT16
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 #define WARPCALL_HARDWARE_FLOAT16 1
@@ -143,7 +143,7 @@ HWY_INLINE void StoreFloats(D d, hn::Vec<D> value, T* to) {
   }
 }
 
-// Whether lanes that a mask leaves out are not touched in memory, by one instruction.
+// 1 if one instruction leaves the memory of masked-out lanes untouched.
 #undef WARPCALL_MASKED_MEMORY
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 #define WARPCALL_MASKED_MEMORY 1

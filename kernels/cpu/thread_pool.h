@@ -63,8 +63,8 @@ class ThreadPool {
 // Raises the calling thread's nice value to `nice`, if it is lower.
 void LowerPriority(int nice);
 
-// What a launch of the CPU device has to work with: the threads of its pool, until its stop flag is
-// set.
+// The resources of one launch on the CPU device: the threads of the device's pool, until the stop
+// flag is set.
 class Workers {
  public:
   Workers(ThreadPool* pool, const StopFlag* stop) : pool_(pool), stop_(stop) {}

@@ -37,7 +37,7 @@ double OwnErrorOfGelu(double size, const Bounded& x) {
   return 8 * kUnit * (std::fabs(x.value) + x.error) + kNothing;
 }
 
-// What the step itself may do to a result of about `size`; `x` is its first operand.
+// Returns the error that the step itself adds to a result of about `size`; `x` is its operand 0.
 double OwnError(Operator op, double size, const Bounded& x) {
   switch (op) {
     case Operator::kAdd:

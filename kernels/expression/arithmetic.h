@@ -1,5 +1,5 @@
-// What each operation means, in float64, and how far float32 may be off: the truth that rows are
-// measured by. Steps have the range of float32: a result beyond it is infinite.
+// Defines each operation in float64 and bounds float32's error: the truth that implementations are
+// measured by. Steps have the range of float32: a result beyond that range is infinite.
 #pragma once
 
 #include <cmath>
@@ -29,11 +29,11 @@ struct Bounded {
   double error = 0;
 };
 
-// The same for values with errors. The error has the step's own (OwnError) and what those of the
-// operands do to the result.
+// Computes one step on values with errors. The result's error is the step's own (OwnError) plus the
+// effect of the operands' errors.
 Bounded Compute(const Node& node, const Bounded* operands);
 
-// Of a value that is given as 0 or multiplied by `scale`, which a float32 holds.
+// Returns 0, or `value` times `scale` if `keep` is true. REQUIRES: a float32 holds `scale`.
 double Drop(double value, bool keep, double scale);
 Bounded Drop(const Bounded& value, bool keep, double scale);
 
@@ -45,7 +45,7 @@ class Reduction {
   void Take(double value) { Take({value, 0}, false); }
   void Take(const Bounded& value) { Take(value, true); }
 
-  // Of so many elements.
+  // Writes the reduction of the `count` elements taken.
   void Get(int64_t count, double* result) const;
   void Get(int64_t count, Bounded* result) const;
 
@@ -58,8 +58,8 @@ class Reduction {
   double sum_ = 0;
   double greatest_ = -HUGE_VAL;
   double least_ = HUGE_VAL;
-  // Of sums, the elements' errors and sizes; of maximum and minimum, what it may be at most and
-  // least.
+  // errors_ and sizes_ add up the elements' errors and absolute values, for sums. high_ and low_
+  // bound the result of a maximum or minimum.
   double errors_ = 0;
   double sizes_ = 0;
   double high_ = 0;

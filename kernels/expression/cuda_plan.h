@@ -1,5 +1,5 @@
-// From a graph to a plan that launches what is compiled for it: what all rows of family `compiled`
-// do.
+// Compiles a graph and plans the launch of its kernel, for all implementations of family
+// `compiled`.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ absl::StatusOr<CudaLaunch> CompileLaunch(const CudaProblem& problem, const PlanC
 absl::Status Enqueue(const CudaLaunch& launch, absl::Span<const void* const> inputs, void* output,
                      const LaunchContext& context);
 
-// What tells the shape of a plan that launches `gpu_kernels` of which this one counts.
+// Returns the kernel whose shape a plan reports; the plan launches `gpu_kernels` in all.
 cuda::LaunchedKernel LaunchedBy(const CudaLaunch& launch, int gpu_kernels);
 
 // As CompileLaunch. REQUIRES: the output has elements.

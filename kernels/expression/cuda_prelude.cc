@@ -18,8 +18,8 @@ typedef long long i64;
 
 )";
 
-// What has no name in C++. A test that compiles a source for the host gives its own by the macro,
-// for the data type $0.
+// Instructions without a name in C++, for the data type $0. A test that compiles a source for the
+// host supplies its own by the macro.
 // ex2 and rcp take subnormal numbers as 0 and are off by 2 and 1 units in the last place at most.
 constexpr char kInstructions[] = R"(#ifdef WARPCALL_INSTRUCTIONS
 WARPCALL_INSTRUCTIONS($0)
@@ -104,7 +104,7 @@ __device__ __forceinline__ float Drop(float a, i64 place, u32 call, u64 threshol
 }
 )";
 
-// Of one element, and of two in a register, the first in the lower half.
+// Conversions of one element, and of two in a register, the first in the lower half.
 constexpr char kFloat16[] = R"(__device__ __forceinline__ float Widen(u16 a) {
   float wide;
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(a));

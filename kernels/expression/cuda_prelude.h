@@ -1,5 +1,5 @@
-// What generated CUDA sources begin with: types, conversions, what steps and reductions of rows are
-// made of.
+// Writes the beginning of generated CUDA sources: types, conversions, and the functions that steps
+// and row reductions call.
 #pragma once
 
 #include <cstdint>

@@ -12,18 +12,18 @@ using Form = CudaShape::Form;
 
 constexpr int kVectorBytes = 16;
 constexpr int kWarp = 32;
-constexpr int kRowBlockThreads = 128;  // of rows that a warp or less takes
+constexpr int kRowBlockThreads = 128;  // for rows that take a warp or less
 constexpr int kBlockThreadsMax = 1024;
 constexpr int kReadAgainThreadsMax = 512;
-// Elements that a thread keeps, of all nodes together: as the hand-written rows do, 64 in a warp
-// that shares a row, and in a block half, so that a multiprocessor has 1024 threads at once.
+// Elements that a thread keeps, of all nodes, as in the hand-written kernels: 64 in a warp that
+// shares a row, half of that in a block. A multiprocessor then has 1024 threads at once.
 constexpr int kKeptInWarp = 64;
 constexpr int kKeptInBlock = 32;
 // Elements that a thread has in flight, which short rows reach with several of them.
 constexpr int kInFlight = 32;
 constexpr int kRowsMax = 8;
-// Statements that loops over a thread's elements unfold to: the time that compiling takes. Of rows
-// that are read for each pass NVRTC took 5 s for 4096, 0.8 s for 1024; single elements may be more.
+// Limits of the statements that loops over a thread's elements unroll to, for compile time. NVRTC
+// took 5 s for 4096 of rows read in each pass, 0.8 s for 1024; single elements allow more.
 constexpr int kStatementsMax = 4096;
 constexpr int kReadAgainStatementsMax = 1024;
 // Enough to keep every GPU of today busy: several rows a thread are for larger problems.

@@ -18,11 +18,11 @@ struct CudaShape {
   };
 
   Form form = Form::kElements;
-  int vector = 1;           // neighbouring elements of a thread, which it moves at once
+  int vector = 1;           // neighbouring elements that a thread moves at once
   bool has_tail = false;    // the last vector may be a part
-  int threads = 1;          // of a row, a power of two
-  int chunks = 1;           // vectors of a thread in a row, where rows are kept
-  int rows = 1;             // of a thread, which asks for all before it computes one
+  int threads = 1;          // for each row, a power of two
+  int chunks = 1;           // vectors of a row in one thread, for kept rows
+  int rows = 1;             // rows of one thread, which loads all before it computes one
   int block_threads = 256;  // a multiple of `threads`
   int64_t blocks = 0;
 
@@ -33,8 +33,8 @@ struct CudaShape {
 // REQUIRES: the output has elements.
 CudaShape ShapeFor(const Graph& graph, const Layout& layout, DataType data_type);
 
-// Of each node, whether a thread holds its elements of the row from the pass that computes them to
-// a later one.
+// Returns for each node whether a thread holds the node's elements of a row beyond the pass that
+// computes them.
 std::vector<bool> LastingNodes(const Graph& graph, const Layout& layout, const Schedule& schedule);
 
 }  // namespace warpcall::expression

@@ -272,7 +272,7 @@ class Writer {
     } else {
       BeginReading(/*backwards=*/(&pass - schedule_.passes.data()) % 2 == 1);
     }
-    // What is kept is read by no later pass; what is not may be.
+    // Kept elements are read once; kReadAgain reads elements in later passes, too.
     const bool once = shape_.form != Form::kReadAgain || &pass == &schedule_.passes.back();
     for (const int node : pass.wide)
       if (NodeAt(node).op == Operator::kInput && !IsFetched(node))
@@ -363,7 +363,7 @@ class Writer {
     return false;
   }
 
-  // What the op's tolerance allows in place of a step; empty: nothing else.
+  // Returns a faster expression that the op's tolerance allows for a step; empty: none.
   std::string QuickExpression(int id) const {
     const Node& node = NodeAt(id);
     if (node.op == Operator::kExp) return absl::StrCat("QuickExp(", Name(node.operands[0]), ")");
@@ -392,7 +392,7 @@ class Writer {
     }
     if (node.op == Operator::kPow)
       return absl::StrCat("powf(", operand(0), ", ", Bits(node.value), ")");
-    if (node.op == Operator::kRowInverseRms)  // of a row of one element, as below
+    if (node.op == Operator::kRowInverseRms)  // a row of one element, as below
       return absl::StrCat("InverseRms((double)", operand(0), " * (double)", operand(0), ", 1.0, ",
                           DoubleBits(node.value), ")");
     if (IsReduction(node.op)) return operand(0);
@@ -408,7 +408,7 @@ class Writer {
   const Schedule schedule_;
   std::vector<bool> lasting_;
   std::vector<bool> fetched_;
-  const char* row_suffix_ = "ll";  // of the type of `row`
+  const char* row_suffix_ = "ll";  // suffix of literals of row's type
   std::string text_;
 };
 

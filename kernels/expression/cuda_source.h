@@ -26,8 +26,8 @@ struct CudaKernel {
 enum class CudaArithmetic : uint8_t {
   // Each step as kernels/expression/arithmetic.h bounds it, sums in float64: any expression.
   kStepwise,
-  // What an op's tolerance allows, for graphs known to stay in range: exp by one instruction,
-  // quotients by what a row shares as products, row_sum in float32, products added to unrounded.
+  // Shortcuts within an op's tolerance, for graphs known to stay in range: exp by one instruction,
+  // reciprocals for a row's common divisor, row_sum in float32, sums of unrounded products.
   kQuick,
 };
 

@@ -14,7 +14,7 @@ namespace warpcall::expression {
 
 struct CudaTask {
   Graph graph;
-  absl::InlinedVector<TensorSpec, 2> inputs;  // of the operands' elements, maybe in other shapes
+  absl::InlinedVector<TensorSpec, 2> inputs;  // element counts as the operands', dims maybe not
   int64_t seed = 0;
   CudaArithmetic arithmetic = CudaArithmetic::kStepwise;
   std::string text = {};  // as a client wrote it; empty: the op's own formula

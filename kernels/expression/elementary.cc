@@ -116,8 +116,8 @@ class StepBuilder {
     return build_.Input(index);
   }
 
-  // What several nodes use is walked once: nested reductions of numbers, of which each uses the one
-  // within it several times, would take a power of their depth otherwise.
+  // Copies a node with several users only once. Nested reductions of numbers, each of which uses
+  // the next one several times, would otherwise take time exponential in their depth.
   int CopyOnce(int id) {
     int& copy = copies_[static_cast<size_t>(id)];
     if (copy == kNone) copy = Copy(id);

@@ -9,18 +9,18 @@
 
 namespace warpcall::expression {
 
-// The same graph with gelu, silu and sigmoid written out in sums, products, exp, tanh and erf.
+// Returns `graph` with gelu, silu and sigmoid written out in sums, products, exp, tanh and erf.
 Graph ElementaryGraph(const Graph& graph);
 
 // One operation of a chain: a graph of its own over tensors that are there.
 struct ChainStep {
-  int node = 0;  // of the elementary graph, which it computes
+  int node = 0;  // of the elementary graph: the node that the step computes
   Graph graph;
   std::vector<int> operands;  // nodes: the graph's inputs
 };
 
-// Steps for all nodes but inputs and constants, in order. What is computed from constants alone
-// stands in the steps that need it.
+// Returns the steps for all nodes but inputs and constants, in order. A step includes the nodes
+// that it needs and that are computed from constants alone.
 std::vector<ChainStep> ChainOf(const Graph& graph);
 
 // The shape of each node's tensor, as broadcasting and reductions make it; of constants {1}.

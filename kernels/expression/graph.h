@@ -1,6 +1,6 @@
-// What an expression computes, as a list of operations on tensors: each on results of earlier ones.
-// Equal operations stand in it once. Compound functions are broken down, and what has no input
-// among its operands is computed here: see GraphBuilder.
+// An expression as a list of operations on tensors, each on the results of earlier ones. Equal
+// operations share a node. Compound functions are broken down, and an operation without inputs
+// among its operands is computed while the graph is built: see GraphBuilder.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace warpcall::expression {
 
 enum class Operator : uint8_t {
-  kInput,     // of number `index`
-  kConstant,  // `value`, which a float32 holds
-  // Element by element, of one operand.
+  kInput,     // number `index`
+  kConstant,  // `value`, exact in float32
+  // Elementwise, on one operand.
   kNegate,
   kAbs,
   kExp,
@@ -34,7 +34,7 @@ enum class Operator : uint8_t {
   // Some elements become 0, the others are multiplied by 1 / (1 - value):
   // kernels/expression/mask.h. `index` is its place among the calls of the text.
   kDropout,
-  // Of two.
+  // Elementwise, on two operands.
   kAdd,
   kSubtract,
   kMultiply,
@@ -93,8 +93,8 @@ class GraphBuilder {
 
   int Input(int index);
   int Constant(double value);
-  // The same operation on the same operands is the same node. Operations on constants alone are
-  // computed in float64. The operands of kAdd and kMultiply keep their order.
+  // Returns the existing node of an equal operation on equal operands, if any. Operations on
+  // constants alone are computed in float64. The operands of kAdd and kMultiply keep their order.
   int Apply(Operator op, int a, int b = -1, int c = -1);
   int Pow(int a, double exponent);
   int Dropout(int a, double probability, int call);

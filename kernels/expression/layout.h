@@ -33,10 +33,10 @@ struct Layout {
   int64_t rows = 1;
   int64_t columns = 1;
   std::vector<Walk> inputs;
-  std::vector<Walk> dropouts;  // of each node, empty for others than kDropout
-  // Of each node, whether it has an element for each column; otherwise it has one for the row.
+  std::vector<Walk> dropouts;  // one per node; empty for nodes other than kDropout
+  // One per node: true if it has an element for each column, false if it has one for the row.
   std::vector<bool> wide;
-  // Of each node, how many elements it has in all.
+  // One per node: the number of its elements in all.
   std::vector<int64_t> elements;
 };
 

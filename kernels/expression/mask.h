@@ -1,6 +1,6 @@
-// Which elements dropout keeps. The same in every implementation: it depends on the problem's seed,
-// on which call of dropout in the text it is, and on the element's place in dropout's argument,
-// row-major, by its own shape.
+// Decides which elements dropout keeps, equally in every implementation. The decision depends on
+// the problem's seed, on the call's index among the text's calls of dropout, and on the element's
+// place in dropout's argument (row-major, by the argument's own shape).
 //
 // Word `place % 4` of Philox 4x32-10 (J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random
 // numbers: as easy as 1, 2, 3", 2011) decides: its counter is {low and high half of place / 4, the
@@ -37,7 +37,7 @@ class Mask {
         key0_(static_cast<uint32_t>(seed)),
         key1_(static_cast<uint32_t>(static_cast<uint64_t>(seed) >> 32)) {}
 
-  // Of elements 4 group to 4 group + 3.
+  // Returns the words of elements 4 group to 4 group + 3.
   PhiloxWords Words(int64_t group) const {
     const auto index = static_cast<uint64_t>(group);
     return Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), call_, 0},
@@ -55,7 +55,7 @@ class Mask {
   uint32_t key1_;
 };
 
-// What kept elements are multiplied by, rounded to float32; 0 where none is kept.
+// Returns the factor of kept elements, rounded to float32; 0 if no element is kept.
 inline float ScaleOf(double probability) {
   return probability < 1 ? static_cast<float>(1 / (1 - probability)) : 0.0f;
 }

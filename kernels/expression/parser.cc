@@ -24,7 +24,7 @@ std::string Shown(absl::string_view text) {
 struct Function {
   absl::string_view name;
   size_t arguments;
-  Operator op;  // of one argument, or of two
+  Operator op;  // for this number of arguments
 };
 
 constexpr Function kFunctions[] = {
@@ -58,7 +58,7 @@ struct Token {
 
   Kind kind = Kind::kEnd;
   absl::string_view text;
-  size_t column = 1;  // of its first character
+  size_t column = 1;  // where it begins, from 1
 
   bool Is(absl::string_view sign) const { return kind == Kind::kSign && text == sign; }
 };

@@ -9,8 +9,8 @@
 // A comparison stands only as the first argument of where(). Names are the inputs x0 to x7.
 // Functions: exp, exp2, log, sqrt, rsqrt, tanh, erf, sigmoid, relu, abs, gelu, gelu_erf, silu of
 // one argument; min and max of two; pow(a, constant); where(condition, a, b); dropout(a, constant);
-// and along the last dimension softmax, sum, mean, max, min, var (population). What is computed
-// from numbers alone is a constant: in float64, rounded to float32 once.
+// and along the last dimension softmax, sum, mean, max, min, var (population). A subexpression of
+// numbers alone is a constant: computed in float64, rounded to float32 once.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -1,4 +1,4 @@
-// What kernels for tests do, if they do it.
+// A copy from x to y: the work of the test kernels that compute anything.
 #pragma once
 
 #include <cstring>

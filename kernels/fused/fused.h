@@ -28,7 +28,7 @@ namespace fused {
 inline constexpr int kExpression = 0;
 inline constexpr int kSeed = 1;
 
-// What a valid problem asks for.
+// A valid problem, parsed and laid out.
 struct Program {
   expression::Graph graph;
   expression::Layout layout;
@@ -43,10 +43,10 @@ extern const Definition kDefinition;
 // How far each element of slice `index` may be off; infinite where anything may come out.
 std::vector<double> ErrorsOf(const Problem& problem, const Operands& inputs, int64_t index);
 
-// What the rows are checked on.
+// Returns the cases that the implementations are checked on.
 OpCases Cases();
 
-// The rows, one per file.
+// The implementations, one per file.
 Implementation BlocksInCacheRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row();

@@ -184,8 +184,8 @@ class ChainBuilder {
   const Graph graph_;
   const std::vector<ChainStep> plan_;
   const std::vector<Dims> dims_;
-  std::vector<Place> places_;     // of nodes
-  std::vector<size_t> last_use_;  // of nodes, a step
+  std::vector<Place> places_;     // by node
+  std::vector<size_t> last_use_;  // by node: the last step that uses it
   Arena arena_;
   Chain chain_;
 };

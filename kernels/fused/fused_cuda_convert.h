@@ -1,5 +1,5 @@
-// What the chain on a GPU begins and ends with where the type has 16 bits: float32 from it, and
-// back to it.
+// Converts 16-bit inputs to float32 before the chain of GPU kernels, and its float32 result back to
+// 16 bits.
 #pragma once
 
 #include <cstdint>

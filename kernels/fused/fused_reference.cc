@@ -27,12 +27,12 @@ using expression::Walk;
 constexpr int64_t kPieceColumns = 128;
 constexpr int64_t kSliceElements = 1024;
 
-// How the output is cut into slices: of some short rows, or of a piece of a row where nothing is
-// reduced.
+// Cuts the output into slices: some short rows, or a piece of one row if no reduction needs the
+// whole row.
 struct Slicing {
-  int64_t rows = 1;     // of a slice, the last may have fewer
-  int64_t columns = 1;  // the same
-  int64_t per_row = 1;  // slices
+  int64_t rows = 1;     // per slice; the last slice may have fewer
+  int64_t columns = 1;  // per slice; the last slice of a row may have fewer
+  int64_t per_row = 1;  // slices of a row
 
   explicit Slicing(const Program& program) : columns(program.layout.columns) {
     if (columns <= kSliceElements) {
@@ -87,7 +87,7 @@ void Load(const void* x, DataType type, int64_t element, Bounded* value) {
   value->error = 0;
 }
 
-// What the elements of an input or of a dropout are counted by; null for other nodes.
+// Returns the walk that counts the elements of an input or a dropout; null for other nodes.
 const Walk* WalkOfNode(const Program& program, size_t node) {
   const Node& found = program.graph.nodes[node];
   if (found.op == Operator::kInput) return &program.layout.inputs[static_cast<size_t>(found.index)];
@@ -161,7 +161,7 @@ class Evaluator {
     return repeated_;
   }
 
-  // Of node `node` for the row, and for `column` of it where it has columns.
+  // Returns the value of node `node` in the row, at `column` if the node has columns.
   Value At(int node, int64_t column, int64_t in_piece) const {
     const Node& found = NodeOf(node);
     if (found.op == Operator::kInput) {
@@ -177,7 +177,7 @@ class Evaluator {
       operands[i] =
           program_.layout.wide[operand] ? wide_[operand][Column(in_piece)] : narrow_[operand];
     }
-    if (IsReduction(found.op)) return operands[0];  // of a row of one element
+    if (IsReduction(found.op)) return operands[0];  // a row of one element
     if (found.op == Operator::kDropout) {
       const expression::Mask mask(found.value, found.index, program_.seed);
       const int64_t place = first_[Index(node)] + (program_.layout.wide[Index(node)] ? column : 0);
@@ -202,9 +202,9 @@ class Evaluator {
   const Operands& inputs_;
   const Program& program_;
   const expression::Schedule schedule_;
-  std::vector<int64_t> first_;  // of nodes with a walk, the row's first element
+  std::vector<int64_t> first_;  // by node with a walk: the row's first element
   std::vector<Value> narrow_;
-  std::vector<std::vector<Value>> wide_;  // of each wide node, a piece
+  std::vector<std::vector<Value>> wide_;  // by wide node: one piece
   std::vector<Value> repeated_;
 };
 

@@ -18,13 +18,13 @@ using expression::Keeping;
 using expression::Pass;
 using expression::Schedule;
 
-// Of all places together: 128 KiB, half of a small second-level cache.
+// Floats of all places together: 128 KiB, half of a small second-level cache.
 constexpr int64_t kCacheFloats = 32 * 1024;
 // Rows up to this many floats in all places are kept, at most in a slower cache: 512 KiB.
 constexpr int64_t kKeptFloatsMax = 128 * 1024;
 constexpr int64_t kRowsMax = 1024;
-constexpr int64_t kColumnsMin = 256;  // what a step costs besides is then some percent
-// What a step takes for an element, in ns / 4, and what pays for waking a thread.
+constexpr int64_t kColumnsMin = 256;  // keeps a step's fixed cost at some percent
+// Elements that pay for waking a thread; a step takes about 1/4 ns for one.
 constexpr int64_t kElementsPerGrain = 64 * 1024;
 
 struct Shape {

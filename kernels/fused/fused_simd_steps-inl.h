@@ -160,7 +160,7 @@ void Apply(const Node& node, const Run& run) {
       return Map<3>(run, [=](const V* v) HWY_ATTR {
         return hn::IfThenElse(hn::Ne(v[0], hn::Zero(d)), v[1], v[2]);
       });
-    // Of a row of one element; and those that are not applied.
+    // Reductions of a row of one element copy it; the other operators are never applied.
     case Operator::kRowSum:
     case Operator::kRowMean:
     case Operator::kRowMax:

@@ -1,5 +1,5 @@
-// A program as steps over float32 arrays, one step for each node: what the CPU's rows run, either
-// block by block in cache or each step over all of memory.
+// Runs a program as steps over float32 arrays, one step for each node, on the CPU: block by block
+// in cache, or each step over all of memory.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace warpcall::fused {
 
-// Where the values of wide nodes are, in each pass: places are used again when a node is needed no
-// more, and a step may write where an operand was.
+// Places of wide nodes' values in each pass. A place is used again once its node is no longer
+// needed, and a step may write its result over an operand.
 struct Places {
-  std::vector<std::vector<int>> of_pass;  // of each node; -1: nowhere
+  std::vector<std::vector<int>> of_pass;  // place by pass and node; -1: none
   int count = 0;
 };
 
@@ -47,13 +47,13 @@ struct Arrays {
   }
 };
 
-// What a step works on.
+// The operands and arrays of a step.
 struct Frame {
   const Program& program;
   const Operands& operands;
   DataType data_type;
   Arrays arrays;
-  absl::Span<const int> places = {};  // of the pass
+  absl::Span<const int> places = {};  // places of the pass
 };
 
 // Computes `node` for the tile; of narrow nodes, one value for each of its rows.

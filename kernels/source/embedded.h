@@ -1,11 +1,11 @@
-// What CMake's list made of the ops' files, as part of the binary.
+// The ops' source files that CMake lists, embedded in the binary.
 #pragma once
 
 #include "absl/strings/string_view.h"
 
 namespace warpcall {
 
-// For each file its path from the root of the project and its text, each followed by a zero byte.
+// Returns each file's path from the root of the project and its text, each ended by a zero byte.
 absl::string_view EmbeddedFiles();
 
 }  // namespace warpcall
