@@ -28,7 +28,7 @@ struct CheckResult {
   // UNIMPLEMENTED, with the row's own reason, when it took nothing.
   absl::Status status;
   int cases = 0;
-  std::vector<DataType> data_types;  // of the row's types, those that took at least one case
+  std::vector<DataType> data_types;  // types of this row with at least one case
 };
 
 // Used by one thread. The registry and the device's properties outlive it.

@@ -18,7 +18,7 @@ struct Counts {
     kDiskHits,
     kDiskMisses,
     kMemoryBytes,
-    kCompileNs,  // of all compilations, failed ones too
+    kCompileNs,  // total of all compilations, failed ones too
     kFields,
   };
 

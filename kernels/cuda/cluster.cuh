@@ -109,8 +109,8 @@ struct BoxPlace {
 };
 
 // Copies a box of the tensor that `map` describes to this block's shared memory, which is aligned
-// to 128 bytes, and tells `barrier` all of the box's bytes. What lies outside the tensor arrives as
-// zeros.
+// to 128 bytes, and reports all of the box's bytes to `barrier`. Elements outside the tensor arrive
+// as zeros.
 __device__ inline void CopyBoxToShared(uint32_t to, const void* map, const BoxPlace& at,
                                        const SharedBarrier& barrier) {
   WARPCALL_DEVICE_CHECK(to % 128 == 0);

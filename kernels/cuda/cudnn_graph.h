@@ -23,7 +23,7 @@ enum class CudnnTensorKind : uint8_t {
 };
 
 struct CudnnTensor {
-  int64_t id;  // of the graph's own counting
+  int64_t id;  // unique in the graph
   cudnnDataType_t type;
   std::vector<int64_t> dims;  // slowest first, no gaps
   CudnnTensorKind kind = CudnnTensorKind::kMemory;
@@ -35,7 +35,7 @@ class CudnnGraph {
   // The descriptors stay the graph's.
   absl::StatusOr<cudnnBackendDescriptor_t> AddTensor(const CudnnTensor& tensor);
   cudnnBackendDescriptor_t Add(CudnnDescriptor descriptor);
-  // Of these operations. Needs a device for `handle` only.
+  // Makes the graph of these operations. Needs a device for `handle` only.
   absl::Status Finish(absl::Span<const cudnnBackendDescriptor_t> operations, cudnnHandle_t handle);
 
   // REQUIRES: finished.

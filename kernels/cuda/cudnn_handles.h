@@ -59,7 +59,7 @@ class CudnnHandles {
 
   struct Entry {
     cudnnHandle_t handle = nullptr;  // null: not created yet
-    cudaStream_t stream = nullptr;   // of the handle
+    cudaStream_t stream = nullptr;   // the handle's
     bool in_use = false;
   };
 

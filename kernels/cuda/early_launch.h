@@ -1,6 +1,6 @@
-// Which kernels are launched so that they may begin before the kernel ahead of them in the stream
-// has ended (programmatic dependent launch). What is ahead and no kernel (a copy, an event) ends
-// first, and what follows and was not launched so begins when the kernel has ended, as ever.
+// Decides which kernels may begin before the kernel ahead of them in the stream has ended
+// (programmatic dependent launch). A copy or an event ahead still ends first, and a later kernel
+// launched in the ordinary way still waits for the end of this one.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,13 +22,13 @@ constexpr bool CanBeLaunchedEarly(int32_t architecture, int32_t code_architectur
          code_architecture >= kArchitectureOfEarlyLaunches;
 }
 
-// Whether launches of a kernel that calls AwaitKernelAhead() ask for it: where the current device,
-// which `device` tells of, can do it; not where there is none and plans are made for one that is
-// only described.
+// Returns true if launches of a kernel that calls AwaitKernelAhead() set the attribute: the current
+// device, described by `device`, supports early launches. False if there is no GPU, as when plans
+// are made for a device that is only described.
 inline bool IsLaunchedEarly(const void* kernel, const DeviceProperties& device) {
   cudaFuncAttributes attributes = {};
   if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
-    (void)cudaGetLastError();  // it is told of once
+    (void)cudaGetLastError();  // clears the error
     return false;
   }
   return CanBeLaunchedEarly(device.architecture, attributes.ptxVersion);

@@ -95,7 +95,7 @@ struct Finalist {
   int way;
   int launches;  // in the graph
   GraphOwner graph;
-  std::vector<double> samples_ms;  // of one launch
+  std::vector<double> samples_ms;  // per launch
 };
 
 // Each way once to load its code, and once on the clock.
@@ -189,7 +189,7 @@ absl::StatusOr<int> FindFastest(int count, cudaStream_t stream, Enqueue enqueue)
   ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, Screen(count, enqueue, &stopwatch));
   if (candidates.size() == 1) return candidates.front().way;
   std::vector<Finalist> finalists = TakeFinalists(candidates, enqueue, stream);
-  // What cannot be captured is judged by the screening alone.
+  // A candidate that cannot be captured is judged by the screening alone.
   if (finalists.empty() || Clock::now() - start > kScreeningHard)
     return std::min_element(
                candidates.begin(), candidates.end(),

@@ -10,9 +10,9 @@
 namespace warpcall::cuda {
 
 // Times `enqueue(i)`, which enqueues way i on `stream`, for the ways 0 <= i < count, and returns
-// the fastest. Of equals the earlier wins, so callers give what they expect to be best first. A way
-// whose `enqueue` fails is left out; when all fail, the first one's error is returned, and so is
-// UNAVAILABLE at once, for the device is then lost. REQUIRES: count > 0, nothing captures `stream`.
+// the fastest. The earlier of two equals wins, so callers put the expected best first. A way whose
+// `enqueue` fails is left out. Returns the first error if all fail, and UNAVAILABLE at once, since
+// the device is then lost. REQUIRES: count > 0, nothing captures `stream`.
 //
 // Waits for the stream, many times. Takes about 100 ms at most, save that three ways are always
 // looked at unless that takes 400 ms: one that runs longer than this is chosen untried by the rest.

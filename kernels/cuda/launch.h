@@ -1,5 +1,5 @@
-// What the launchers of GPU rows share. A row has one function that makes its Grid from the
-// problem, which both its launch and its shape use, so that what is reported is what runs.
+// Helpers of the GPU launchers. One function of each implementation makes the Grid of a problem,
+// for its launch and for its shape, so that the reported shape is the one that runs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,7 +30,7 @@ struct Grid {
   dim3 blocks;
   dim3 threads;
   size_t shared_bytes = 0;  // dynamic, per block
-  bool early = false;       // whether launches may begin early: early_launch.h
+  bool early = false;       // launches may begin early: early_launch.h
 };
 
 // Any number of blocks that a tensor in memory can need: those beyond the limit of x go on in y,
@@ -59,7 +59,7 @@ inline cudaStream_t StreamOf(const LaunchContext& context) {
   return static_cast<cudaStream_t>(context.stream);
 }
 
-// What asks for a launch that may begin early.
+// Returns the attribute of a launch that may begin early.
 inline cudaLaunchAttribute EarlyAttribute() {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -89,13 +89,13 @@ absl::Status Launch(void (*kernel)(Parameters...), const Grid& grid, const Launc
                   "launching a kernel");
 }
 
-// What tells a plan's shape: a kernel that it launches, of several the one that counts.
+// The kernel that stands for a plan's shape; of several, the one that counts.
 struct LaunchedKernel {
   const void* kernel;
   Grid grid;
   int gpu_kernels;  // all that the plan launches
-  // Of a kernel that is not linked into this program: its code, which the plan keeps, and what it
-  // was compiled from.
+  // For a kernel that is not linked into this program: its code, which the plan keeps, and the
+  // sources of that code.
   MachineCode code = {};
   std::vector<SourceFile> sources = {};
 

@@ -34,7 +34,7 @@ class Libraries {
 
   CudnnHandles& cudnn() { return cudnn_; }
 
-  // Of CUDA C++ that is generated while the process runs.
+  // Returns the compiler of CUDA C++ that is generated while the process runs.
   compiled::Compiler& compiler() const { return *compiler_; }
 
  private:

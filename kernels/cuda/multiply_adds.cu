@@ -72,7 +72,7 @@ constexpr int kABytes = kRows * kDepthBytes;
 constexpr int kStageBytes = kWarpgroups * kABytes + kColumns * kDepthBytes;
 // As many as a multiprocessor holds, so that operands change as they do in a product.
 constexpr int kStages = 4;
-constexpr int kSwizzleBytes = 1024;  // what addresses are aligned to
+constexpr int kSwizzleBytes = 1024;  // alignment of addresses
 constexpr int kSharedBytes = kStages * kStageBytes + kSwizzleBytes;
 // A round takes 4096 cycles at least.
 constexpr int kWgmmaRounds = 1024;
@@ -91,8 +91,8 @@ __device__ uint32_t RandomWord(uint32_t i) {
   }
 }
 
-// Of an operand with k adjacent in rows of 128 bytes, eight of which make 1024, swizzled (PTX ISA,
-// "Matrix Descriptor Format"): addresses and strides in 16 bytes.
+// Returns the descriptor of an operand with k adjacent in rows of 128 bytes, eight of which make
+// 1024, swizzled (PTX ISA, "Matrix Descriptor Format"): addresses and strides in 16 bytes.
 __device__ uint64_t DescriptorAt(uint32_t address) {
   return uint64_t{1} << 62 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 16 |
          (address & 0x3FFFF) >> 4;

@@ -33,12 +33,12 @@ class RowRing {
   __device__ RowRing(Shared* shared, const void* memory)
       : shared_(shared), memory_(SharedAddress(memory)) {}
 
-  // By the thread that puts: whether there is room for a chunk. What is taken makes room after a
-  // barrier of the block.
+  // Returns true if there is room for a chunk. Called by the thread that puts. Taken chunks make
+  // room after a barrier of the block.
   __device__ bool HasRoom() const { return held_ < kStages; }
 
-  // By the same thread: copies a chunk of at most kThreads vectors from global memory, or makes an
-  // empty one of none.
+  // Copies a chunk of at most kThreads vectors from global memory; without vectors the chunk is
+  // empty. Called by the thread that puts.
   __device__ void Put(const void* from, int vectors) {
     WARPCALL_DEVICE_CHECK(HasRoom());
     if (vectors <= 0) {
@@ -74,13 +74,13 @@ class RowRing {
   const uint32_t memory_;
   uint32_t put_ = 0;
   uint32_t take_ = 0;
-  uint32_t parity_ = 0;  // of the phase that take_ is in
-  int held_ = 0;         // put and not taken, as the thread that puts knows it
+  uint32_t parity_ = 0;  // parity of take_'s phase
+  int held_ = 0;         // chunks put and not taken, as counted by the thread that puts
 };
 
-// What the blocks of a cluster tell each other for every row: each a pair of floats, and the first
-// which row comes later. One-sided: a message to each block, and no barrier of the cluster. By all
-// threads of a block.
+// Exchanges a pair of floats among the blocks of a cluster for every row; the first block adds the
+// number of a later row. One-sided: a message to each block, no barrier of the cluster. Called by
+// all threads of a block.
 class ClusterExchange {
  public:
   static constexpr int kBlocksMax = 16;
@@ -97,12 +97,12 @@ class ClusterExchange {
 
   __device__ explicit ClusterExchange(Shared* shared) : shared_(shared) {}
 
-  // What the first block tells the others beside its pair, from the next Send on. Counts in the
-  // first thread of the first block.
+  // Sets the row number that the first block sends beside its pair, from the next Send on. Only the
+  // first thread of the first block counts.
   __device__ void Tell(int64_t row) { row_ = row; }
 
-  // By the first warp: tells all blocks this block's pair. Every thread then calls Receive once.
-  // REQUIRES: all threads of this block have left the last Receive.
+  // Sends this block's pair to all blocks. Called by the first warp; every thread then calls
+  // Receive once. REQUIRES: all threads of this block have left the last Receive.
   __device__ void Send(float2 pair) {
     const uint32_t blocks = ClusterBlocks();
     const uint32_t lane = threadIdx.x;
@@ -129,7 +129,7 @@ class ClusterExchange {
     return pairs;
   }
 
-  // What the first block told with what was received last.
+  // Returns the first block's row number in the message received last.
   __device__ int64_t row() const { return row_; }
 
  private:

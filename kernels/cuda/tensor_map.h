@@ -25,8 +25,8 @@ struct MatrixStack {
 // The widest row of a box that can be swizzled.
 inline constexpr size_t kMapRowBytes = 128;
 
-// What is copied at a time: rows that lie in shared memory one after the other, with the 128-byte
-// swizzle or as they are. What lies outside a matrix arrives as zeros, and is not written.
+// The box of one copy: rows that lie in shared memory one after the other, swizzled by 128 bytes or
+// as they are. Elements outside a matrix arrive as zeros, and are not written.
 struct MapBox {
   int rows;
   size_t row_bytes = kMapRowBytes;

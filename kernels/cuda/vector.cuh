@@ -169,7 +169,7 @@ struct Vector {
     return {Access<kBytes>::LoadStreaming(reinterpret_cast<const Raw*>(at))};
   }
 
-  // Of what may have been written since the kernel began.
+  // Loads elements that may have been written since the kernel began.
   static __device__ Vector LoadAwaited(const T* at) {
     return {Access<kBytes>::LoadAwaited(reinterpret_cast<const Raw*>(at))};
   }

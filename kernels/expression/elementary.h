@@ -14,7 +14,7 @@ Graph ElementaryGraph(const Graph& graph);
 
 // One operation of a chain: a graph of its own over tensors that are there.
 struct ChainStep {
-  int node = 0;  // of the elementary graph: the node that the step computes
+  int node = 0;  // the elementary graph's node that the step computes
   Graph graph;
   std::vector<int> operands;  // nodes: the graph's inputs
 };

@@ -84,8 +84,8 @@ bool AwaitProcess(int process, absl::Duration timeout) {
   return ready > 0;
 }
 
-// A server's flags are not its children's: those get what they need as arguments. Nor is its
-// service manager, which hears of the server alone. What the user says of OpenMP's waiting stands.
+// Drops the variables of the server alone. Flags reach children as arguments, and only the server
+// talks to its service manager. The user's own settings of how OpenMP waits stay in force.
 std::vector<char*> EnvironmentForChildren() {
   std::vector<char*> kept;
   for (char** variable = environ; *variable != nullptr; ++variable)

@@ -15,7 +15,7 @@
 
 namespace warpcall::process {
 
-// What the environment's variables with flags begin with: WARPCALLD_LISTEN.
+// Prefix of environment variables that set flags: WARPCALLD_LISTEN.
 inline constexpr char kFlagVariablePrefix[] = "WARPCALLD_";
 
 // The side that started a process. CpuNs, Kill and AwaitEnd are thread-safe.

@@ -18,9 +18,9 @@ absl::StatusOr<const Channel*> JoinParent(Bound bound) {
   if (getsockname(kInheritedFirst, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
     return absl::FailedPreconditionError("a server starts such a process, and nobody else");
   if (bound == Bound::kToThread) prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // What others left open for it.
+  // Closes descriptors that others left open.
   close_range(STDERR_FILENO + 1, kInheritedFirst - 1, 0);
-  // So that the other side sees this process end, whatever tools of it run on.
+  // Lets the other side see this process end, even while tools that it started run on.
   fcntl(kInheritedFirst, F_SETFD, FD_CLOEXEC);
   // The other side may be stopped for as long as a debugger likes.
   static const Channel& channel = *new Channel(kInheritedFirst, absl::InfiniteDuration());

@@ -1,4 +1,4 @@
-// What a process is that a server starts, and its command line:
+// The processes that a server starts, by role, and their command line:
 //
 //   warpcalld inspect-child --device=cuda:0 --method=describe
 #pragma once
@@ -29,16 +29,16 @@ struct RoleFlags {
   std::string compile_cache = {};
   std::string log_level = {};  // Child::Start fills in both
   std::string log_format = {};
-  // Of an inspection.
+  // Inspection flags.
   std::string method = {};  // InspectionName
   std::string traceparent = {};
   bool in_parts = false;
   int64_t deadline_ns = kNoDeadline;               // by MonotonicNs
   std::vector<std::string> unavailable_rows = {};  // "ID:REASON", as the server found them
-  // Of a self-test.
+  // Self-test flags.
   std::string depth = {};  // --self_test
   std::vector<int64_t> rows = {};
-  // Of a worker.
+  // Worker flags.
   int64_t lanes = 1;  // ordinary ones
 };
 

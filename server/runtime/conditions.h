@@ -7,14 +7,14 @@
 
 namespace warpcall {
 
-// What is not known is 0 or empty.
+// Unknown values are 0 or empty.
 struct DeviceConditions {
   int32_t sm_clock_mhz = 0;
-  int32_t default_sm_clock_mhz = 0;  // what it runs at under load when nothing holds it down
+  int32_t default_sm_clock_mhz = 0;  // the clock under load when nothing throttles it
   int32_t memory_clock_mhz = 0;
   int32_t temperature_celsius = 0;
   double power_watts = 0;
-  std::vector<std::string> throttle_reasons;  // what holds its clocks down: "power cap"
+  std::vector<std::string> throttle_reasons;  // reasons for lower clocks: "power cap"
   std::string driver;                         // its version
 };
 

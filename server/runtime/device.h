@@ -70,17 +70,17 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Called first by a thread that is to use the stream.
+  // Each thread calls this before it uses the stream.
   virtual absl::Status BindThread() = 0;
-  // What kernels get as LaunchContext::stream and LaunchContext::libraries.
+  // The values of LaunchContext::stream and LaunchContext::libraries for kernels.
   virtual void* native_handle() = 0;
   virtual cuda::Libraries* libraries() { return nullptr; }
-  // Device memory for operands and workspaces; RESOURCE_EXHAUSTED names the limit. Given back in
-  // the stream's order, which the stream outlives.
+  // Allocates device memory for operands and workspaces. RESOURCE_EXHAUSTED names the limit. The
+  // memory is freed in the stream's order, and the stream outlives it.
   virtual absl::StatusOr<Buffer> AllocateMemory(size_t bytes) = 0;
 
-  // Opens a job of `rounds` >= 1. With one, everything runs in the order of the calls. With more, a
-  // round's copies in run beside the kernels and copies out of the rounds before it.
+  // Opens a job of `rounds` >= 1. A single round runs in the order of the calls. With more, a
+  // round's copies in run beside the kernels and copies out of earlier rounds.
   virtual absl::Status Begin(int rounds) = 0;
   virtual absl::Status Mark(Milestone milestone) = 0;
   // Between kStart and kInputsReady.
@@ -92,11 +92,11 @@ class Stream {
   // Times of the rounds since Begin, or of the replay, once Synchronize has returned.
   virtual StreamTimes Times() = 0;
 
-  // Whether launches can be recorded, to be replayed at less cost and timed without the gaps
-  // between calls.
+  // Returns true if launches can be recorded, for replays that cost less and are timed without the
+  // gaps between calls.
   virtual bool records() const { return false; }
-  // `enqueue` puts kernels on the stream, which do not run yet. Replay runs them on the same
-  // memory, instead of Begin and a round of marks. REQUIRES: records(); the stream is idle.
+  // Records the kernels that `enqueue` puts on the stream, which do not run yet. Replay runs them
+  // on the same memory, instead of Begin and a round of marks. REQUIRES: records(); an idle stream.
   virtual absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue);
   virtual absl::Status Replay(int recording);
   virtual void Forget(int recording);
@@ -115,18 +115,18 @@ struct DeviceActivity {
   enum class Kind : uint8_t { kKernel, kCopy, kSet };
 
   Kind kind = Kind::kKernel;
-  std::string name;      // of a kernel, demangled; "copy to device", ...
+  std::string name;      // a kernel's, demangled; "copy to device", ...
   int64_t start_ns = 0;  // MonotonicNs's clock
   int64_t end_ns = 0;
   int64_t stream = 0;  // tells streams apart
-  int64_t bytes = 0;   // of copies and sets
+  int64_t bytes = 0;   // for copies and memory sets
   int32_t registers_per_thread = 0;
   int64_t shared_memory_bytes = 0;  // per block, static and dynamic
   uint32_t grid[3] = {0, 0, 0};
   uint32_t block[3] = {0, 0, 0};
 };
 
-// What the hardware counted for one kernel, as shares of its peak, 0 to 1.
+// Hardware counters of one kernel, as shares of the peak, 0 to 1.
 struct KernelCounters {
   std::string name;  // as DeviceActivity's
   double achieved_occupancy = 0;
@@ -140,11 +140,11 @@ class DeviceProfiler {
   virtual ~DeviceProfiler() = default;
 
   virtual absl::Status StartTrace() = 0;
-  // What has run since StartTrace, in order of start. REQUIRES: the device is idle.
+  // Returns all activities since StartTrace, in order of start. REQUIRES: the device is idle.
   virtual absl::StatusOr<std::vector<DeviceActivity>> StopTrace() = 0;
   // Calls `work`, which launches kernels from any thread and returns when they have run; each
-  // kernel may be run several times over, one at a time. In order of launch. PERMISSION_DENIED and
-  // UNAVAILABLE say why the counters can't be read, and how to change that.
+  // kernel may be run several times over, one at a time. Returns the kernels in order of launch.
+  // PERMISSION_DENIED and UNAVAILABLE explain why the counters can't be read, and the remedy.
   virtual absl::StatusOr<std::vector<KernelCounters>> Count(
       absl::FunctionRef<absl::Status()> work) = 0;
 };
@@ -161,36 +161,36 @@ class Device {
   virtual ~Device() = default;
 
   virtual const DeviceProperties& properties() const = 0;
-  // Whether the device works. One that does not may come back, unless it is lost.
+  // Returns true while the device works. An unhealthy device may recover, unless it is lost.
   virtual bool healthy() const = 0;
-  // True for good once nothing but a new process of this program could bring the device back.
+  // True for good once only a new process of this program could bring the device back.
   virtual bool lost() const { return !healthy(); }
-  // Calls `on_lost`, on any thread, should the device be lost while no job is there to find out;
-  // null: not any more, and no call runs when this returns. For devices whose jobs always find out,
-  // nothing.
+  // Calls `on_lost`, on any thread, if the device is lost while no job runs that would notice.
+  // Null unregisters; no call runs after the return. Does nothing for devices whose jobs always
+  // notice.
   virtual void OnLost([[maybe_unused]] std::function<void()> on_lost) {}
-  // How often what serves the device was started again.
+  // Number of times that the process serving the device was restarted.
   virtual int64_t restarts() const { return 0; }
-  // What was compiled for it at run time.
+  // Counts the code compiled for the device at run time.
   virtual compiled::Counts compile_counts() const { return {}; }
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
-  // Host memory that the device copies from and to at full speed (pinned on a GPU). Slow: at start
-  // only.
+  // Allocates host memory that the device copies from and to at full speed (pinned on a GPU). Slow:
+  // call it at start only.
   virtual absl::StatusOr<Buffer> AllocateStaging(size_t bytes) = 0;
-  // Whether a kernel should work on staging memory itself when a job's operands total `bytes`:
-  // always on the CPU, for small requests on a GPU. `suits_host_memory` is the implementation's.
+  // Returns true if a kernel should work in staging memory for operands of `bytes` in total: always
+  // on the CPU, for small requests on a GPU. `suits_host_memory` is the implementation's.
   virtual bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const = 0;
   // Operand bytes of one round when a large job is cut into several; 0: never cut.
   virtual size_t round_bytes() const = 0;
-  // Whether memory comes from a pool of this process, which gives what was given back at no cost: a
-  // lane then keeps none between jobs, and all lanes share what each needs at times.
+  // Returns true if memory comes from a pool of this process, which reuses freed memory at no cost.
+  // A lane then keeps none between jobs, and all lanes share the pool.
   virtual bool pools_memory() const { return false; }
   virtual MemoryUsage memory_usage() const = 0;
-  // UNIMPLEMENTED where there is nothing to watch.
+  // UNIMPLEMENTED if the device has no profiler.
   virtual absl::StatusOr<std::unique_ptr<DeviceProfiler>> CreateProfiler() {
     return absl::UnimplementedError("only GPUs have counters that are read");
   }
-  // What its rows will do for the problems that came.
+  // The plans of its implementations for the problems seen so far.
   PlanCache& plans() { return plans_; }
 
  private:

@@ -15,7 +15,7 @@ namespace warpcall {
 struct PlanSite {
   Stream* stream = nullptr;  // idle
   const DeviceProperties* device = nullptr;
-  const Operands* operands = nullptr;  // of the problem; outputs may be written
+  const Operands* operands = nullptr;  // the problem's; outputs may be written
   // Memory on the device that stays until the plan is made.
   absl::FunctionRef<absl::StatusOr<void*>(size_t)> workspace;
   const StopFlag* stop = nullptr;  // PlanContext's

@@ -38,7 +38,7 @@ int64_t ProcessCpuNs() {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-// What a signal's handler needs, and nothing that could change while it runs.
+// The data of the signal handler; constant while the handler runs.
 struct Crash {
   const process::Channel* channel;
   Report report;
@@ -47,12 +47,12 @@ Crash crash;
 
 void ReportCrash(int signal) {
   crash.report.signal = signal;
-  // What becomes of it makes no difference any more.
+  // A failed send changes nothing: the process ends either way.
   crash.channel->TrySend("", process::Channel::BytesOf(crash.report));
   _exit(128 + signal);
 }
 
-// On a stack of its own, for rows that overflow theirs.
+// Runs the handler on a stack of its own, for implementations that overflow theirs.
 void CatchCrashes(const process::Channel& channel) {
   static char stack[64 << 10];
   crash = {&channel, {}};

@@ -23,8 +23,8 @@ struct Trials {
   std::vector<int> rows = {};  // in this order, all of the device's kind
 };
 
-// What the child tells the server, row by row, so that whatever happens to the child is known to
-// have happened to a row.
+// A report from the child to the server about one row. The reports name each row before it runs, so
+// that the server can blame the row for the child's end.
 struct Report {
   enum class Kind : uint32_t {
     kNoDevice,  // `text`: why; the last report
@@ -40,7 +40,7 @@ struct Report {
   Unavailability::Cause cause = Unavailability::Cause::kSelfTest;
   int32_t has_rate = 0;
   uint32_t data_types = 0;  // bit t: at least one case of DataType t
-  int64_t ns = 0;           // of the host's clock
+  int64_t ns = 0;           // on the host's clock
   ServiceRate rate;
   char text[512] = {};  // ends with a zero
 };

@@ -12,12 +12,12 @@ namespace {
 constexpr int64_t kLongEnoughNs = 1'000'000;
 constexpr int64_t kElementsMin = 1024;
 constexpr int kRuns = 2;
-// What others do on the machine, and threads that wait for a core, only add: what seems to be long
-// has to be so again.
+// Other programs, and threads that wait for a core, only lengthen a run. A run that seems long is
+// therefore repeated.
 constexpr int kRunsOfLong = 4;
-// FLOPs beside bytes that take all the time.
+// Rate of FLOPs that take no time beside the bytes.
 constexpr double kFree = 1e9;
-// Shorter copies are two looks at the clock.
+// Shorter copies measure little but reading the clock.
 constexpr int64_t kCopyNsMin = 10'000;
 
 int64_t TotalNs(const StreamTimes& times) { return times.h2d_ns + times.kernel_ns + times.d2h_ns; }

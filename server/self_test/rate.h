@@ -1,4 +1,4 @@
-// What work costs a row on the machine at hand, coarsely: so that its first jobs are predicted.
+// Measures an implementation's cost on this machine, coarsely, to predict its first jobs.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct TimedRun {
 struct RateKind {
   // FLOPs grow faster than bytes from one size to the next, as a matrix product's.
   bool by_flops = false;
-  // What bytes cost where none are copied and FLOPs take the time.
+  // Memory rate to assume if nothing is copied and FLOPs take the time.
   double memory_bytes_per_ns = 10;
 };
 
-// What the smaller run took is fixed. The rest is the bytes'; where FLOPs grow faster it is theirs,
-// and bytes cost what copying them did. The runs may be one and the same.
+// The smaller run's time is the fixed cost. Bytes explain the rest, unless FLOPs grow faster: then
+// FLOPs do, and bytes cost as much as copying them. The runs may be one and the same.
 ServiceRate RateOf(const TimedRun& small, const TimedRun& large, const RateKind& kind);
 
 struct RatePlan {
@@ -39,7 +39,7 @@ struct RatePlan {
 };
 
 // Runs larger and larger problems until one keeps the kernel busy for a millisecond more than the
-// smallest did, each a few times for the best. What `run` refuses ends it.
+// smallest did. Runs each a few times for the best. Stops at a problem that `run` refuses.
 absl::StatusOr<ServiceRate> MeasureRate(
     const RatePlan& plan, absl::FunctionRef<absl::StatusOr<StreamTimes>(const Problem&)> run);
 

@@ -24,13 +24,13 @@
 
 namespace warpcall::self_test {
 
-// What became of one row.
+// The result of one implementation's trials.
 struct Verdict {
   int row = -1;
-  std::string device;  // that it was tried on
+  std::string device;  // on which it was tried
   Unavailability unavailable = {};
-  std::vector<DataType> data_types = {};  // that at least one case was right in
-  int64_t ns = 0;                         // that the trials took; 0 where they came to no end
+  std::vector<DataType> data_types = {};  // with at least one right case
+  int64_t ns = 0;                         // duration of the trials; 0 if they did not end
   bool has_rate = false;
   ServiceRate rate = {};
 };

@@ -38,25 +38,25 @@ struct Span {
 struct Record {
   Span span;
   absl::string_view method = {};  // "Execute", ...; outlives all
-  bool is_window = false;         // of the request with this span
+  bool is_window = false;         // a window of the request with this span
   std::string request_id = {};
-  std::string error = {};  // of its status
-  int64_t begin_ns = 0;    // of the request, by MonotonicNs; its end is `trace.total_ns` later
+  std::string error = {};  // the status's
+  int64_t begin_ns = 0;    // start of the request, by MonotonicNs; `trace.total_ns` before its end
   RequestTrace trace = {};
 };
 
-// What became of requests' spans, since the start.
+// Numbers of requests' spans by outcome, since the start.
 struct Counts {
   uint64_t sent = 0;
   uint64_t dropped = 0;  // there was no room
-  uint64_t failed = 0;   // whoever should get them did not take them
+  uint64_t failed = 0;   // the collector did not accept them
 };
 
 // Decides, and keeps records until Take. Thread-safe.
 class Tracer {
  public:
-  // Keeps `records_max` at most; more are dropped, and counted. Of the requests that belong to no
-  // client's trace `ratio`, 0 to 1, are traced.
+  // Keeps at most `records_max` records; drops and counts more. Traces the fraction `ratio`, 0 to
+  // 1, of the requests that belong to no client's trace.
   Tracer(double ratio, size_t records_max);
 
   // The span of a request that begins; none where it is not to be traced. A client's decision is
@@ -72,7 +72,7 @@ class Tracer {
   // From now on Take waits no more.
   void Stop();
   bool stopped() const;
-  // Whether Stop was called before `timeout` was over.
+  // Returns true if Stop was called before `timeout` was over.
   bool AwaitStop(absl::Duration timeout);
 
   void NoteSent(size_t records) { sent_.fetch_add(records); }

@@ -18,12 +18,12 @@ namespace {
 // As long as a GPU's lane looks for work before it sleeps: a client that waits for each answer
 // comes back within some 100 us.
 constexpr int64_t kSpinNs = 200'000;
-// From then on whoever else wants the core gets it.
+// Time after which the thread yields the core to any other thread.
 constexpr int64_t kAloneNs = 2'000;
-// Who gets its core back so late shares it. A thread that is woken may run before others; one that
-// yields waits for their slices, some 3 ms each.
+// A thread that gets its core back after this long shares the core. A woken thread may run before
+// others; a yielding thread waits for their slices, some 3 ms each.
 constexpr int64_t kSharedNs = 20'000;
-// Cores for each thread that may wait awake.
+// Cores for each thread that may wait without sleeping.
 constexpr int kCoresPerPlace = 4;
 
 bool Arrived(const MailSignal& signal, uint32_t messages) {

@@ -37,10 +37,10 @@ int SpinPlacesFor(int cores, int devices);
 // Cores that this process may run on.
 int UsableCores();
 
-// What reader and writer share of a mailbox beside the message. Zero bytes are an empty one.
+// State that a mailbox's reader and writer share beside the message. Zero bytes: empty.
 struct MailSignal {
   alignas(64) std::atomic<uint32_t> messages;  // put in so far
-  std::atomic<uint32_t> reader_sleeps;         // 1: and whoever takes it back to 0 acts on it
+  std::atomic<uint32_t> reader_sleeps;         // 1 while it does; whoever sets 0 acts on that
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 

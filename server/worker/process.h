@@ -14,7 +14,7 @@ namespace warpcall::worker {
 struct WorkerOptions {
   std::string device;  // "cuda:1"
   int lanes = 1;       // ordinary ones: see LaneKind
-  int devices = 1;     // of this server, that have workers
+  int devices = 1;     // devices of this server with workers
   bool fault_injection = false;
   std::string compile_cache = {};
   Clock clock = MonotonicNs;

@@ -1,8 +1,8 @@
-// What the server and its worker processes say to each other: plain structs, one to a message of
-// the control channel and one to a mailbox of each lane. Both ends are the same program, so layouts
-// agree. But the memory of either may be corrupted (a GPU's driver can write where it likes), so
-// neither trusts the other's bytes: no field is used before it was checked, and every bit pattern
-// is a value of each field's type.
+// The messages between the server and its worker processes: plain structs, one to a message of the
+// control channel and one to a mailbox of each lane. Both ends are the same program, so layouts
+// agree. But the memory of either may be corrupted (a GPU's driver can write anywhere), so neither
+// trusts the other's bytes: no field is used before it was checked, and every bit pattern is a
+// value of each field's type.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace warpcall::worker {
 inline constexpr int kInputsMax = 8;
 inline constexpr int kOutputsMax = 2;
 inline constexpr int kAttributesMax = 4;
-// Of all attributes of a job together: an expression of fused, and other attributes' names.
+// Total of a job's attributes: an expression of fused, and the other attributes' names.
 inline constexpr int kTextsBytesMax = 4096 + 256;
 inline constexpr int kTextBytes = 32;
 inline constexpr int kMessageBytes = 1024;
@@ -69,26 +69,26 @@ struct WireTensor {
 struct WireAttribute {
   int32_t kind;  // index of AttributeValue's alternative
   uint8_t as_bool;
-  uint32_t text_bytes;  // of RunRequest::texts, behind those of the attributes before
+  uint32_t text_bytes;  // in RunRequest::texts, behind the texts of earlier attributes
   int64_t as_int;
   double as_double;
 };
 
-// server -> worker in a lane's mailbox. What a job does not use of `inputs` and `texts` is not
-// written there: the message of a small one stays small.
+// server -> worker in a lane's mailbox. Unused elements of `inputs` and `texts` are not written:
+// the message of a small job stays small.
 struct RunRequest {
   int32_t row;  // Row::id, the same in both
   int32_t input_count;
   int32_t attribute_count;
-  uint32_t text_bytes;                         // of all attributes
-  uint64_t offsets[kInputsMax + kOutputsMax];  // of the operands in staging, inputs first
+  uint32_t text_bytes;                         // all attributes' together
+  uint64_t offsets[kInputsMax + kOutputsMax];  // operands' places in staging, inputs first
   WireAttribute attributes[kAttributesMax];
   WireTensor inputs[kInputsMax];
   char texts[kTextsBytesMax];
 };
 
-// Copies what the message uses. `from` may lie where another process writes: no more than fits is
-// copied, whatever it says.
+// Copies the used part of the message. `from` may lie where another process writes: no more than
+// fits is copied, whatever sizes it states.
 void CopyMessage(const RunRequest& from, RunRequest* to);
 
 // The answer.

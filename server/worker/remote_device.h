@@ -52,7 +52,7 @@ class RemoteDevice final : public Device {
   bool KernelsUseStaging(size_t, bool) const override { return false; }
   size_t round_bytes() const override { return 0; }
   MemoryUsage memory_usage() const override;
-  // Of all its workers; what is in memory, of the one that serves.
+  // Sums over all its workers; the current worker's alone for bytes in memory.
   compiled::Counts compile_counts() const override;
 
   // The executor of the next lane; RESOURCE_EXHAUSTED when every lane has one.
@@ -73,7 +73,7 @@ class RemoteDevice final : public Device {
   // first two cases.
   absl::Status AwaitWorker(const Link& link, absl::Duration timeout);
 
-  // Whether the range lies in what the worker maps.
+  // Returns true if the range lies in the staging that the worker maps.
   bool IsStaging(const StagingRange& range) const;
   // Null while there is no worker.
   std::shared_ptr<Link> link() const;
@@ -102,8 +102,8 @@ class RemoteDevice final : public Device {
   mutable absl::Mutex mutex_;
   std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
   MemoryUsage memory_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int64_t> errors_ ABSL_GUARDED_BY(mutex_);       // of this worker
-  std::vector<int64_t> past_errors_ ABSL_GUARDED_BY(mutex_);  // of those before it
+  std::vector<int64_t> errors_ ABSL_GUARDED_BY(mutex_);       // this worker's
+  std::vector<int64_t> past_errors_ ABSL_GUARDED_BY(mutex_);  // earlier workers'
   compiled::Counts compile_counts_ ABSL_GUARDED_BY(mutex_);
   compiled::Counts past_compile_counts_ ABSL_GUARDED_BY(mutex_);
   absl::Mutex on_lost_mutex_;  // held while `on_lost_` runs, so that it ends before its target

@@ -18,7 +18,7 @@
 namespace warpcall::worker {
 namespace {
 
-// What the lanes of one worker share; outlives them.
+// State that the lanes of one worker share; outlives them.
 struct Shared {
   const Served& served;
   const process::Channel& control;

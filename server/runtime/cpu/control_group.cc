@@ -69,7 +69,7 @@ int64_t PhysicalBytes(const std::string& root) {
   return kNoLimit;
 }
 
-// Of a period of the processors' time, how much there is: its quota, and its length.
+// Returns the group's quota of processor time in a period, then the length of the period.
 std::vector<int64_t> QuotaAndPeriod(const Group& group) {
   if (!group.first_version) return NumbersIn(group.path + "/cpu.max");
   std::vector<int64_t> numbers = NumbersIn(group.path + "/cpu.cfs_quota_us");

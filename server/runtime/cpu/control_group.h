@@ -11,14 +11,14 @@ namespace warpcall {
 // tests.
 int64_t MemoryLimitBytes(const std::string& root = "");
 
-// Processors that this process may keep busy: `cpus`, those that it may run on, or the least that a
-// control group allows where that is lower, rounded up; 1 at least.
+// Returns the number of processors that this process may keep busy, at least 1: `cpus`, those it
+// may run on, or the lowest limit of its control groups if that is lower, rounded up.
 int UsableCpus(int cpus, const std::string& root = "");
-// Of those that the system says that it may run on.
+// Counts from the processors of this process's affinity mask.
 int UsableCpus();
 
-// Threads that control groups of this process allow, all their processes' together: pids.max. -1:
-// as many as it likes.
+// Returns the number of threads that the control groups of this process allow to all their
+// processes together (pids.max); -1: unlimited.
 int64_t TaskLimit(const std::string& root = "");
 
 }  // namespace warpcall

@@ -13,11 +13,11 @@ namespace warpcall {
 
 class CpuDevice final : public Device {
  public:
-  // What the process may use, which in a container can be less than the machine has.
+  // Returns the threads this process may use; in a container fewer than the machine has.
   static int UsableThreads();
 
-  // Threads that compute give way to those that talk to clients, or a few large requests would add
-  // a scheduler's time slices, some milliseconds each, to the latency of every small one.
+  // Computing threads give way to those that talk to clients. Otherwise a few large requests would
+  // add a scheduler's time slices, some milliseconds each, to the latency of every small one.
   static constexpr int kServingNice = 10;
 
   // `threads` >= 1 for its kernels, which run at `nice`, as those do that use its streams.

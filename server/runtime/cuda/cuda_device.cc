@@ -26,10 +26,10 @@ constexpr size_t kUseStagingRereadBytesMax = size_t{64} << 10;
 // 2, 4, 8 and 16 MiB.
 constexpr size_t kRoundBytes = size_t{16} << 20;
 
-// Whether a GPU of this process was lost. CUDA 13 with driver 580 then answers every call of the
-// process with that GPU's error, those for other GPUs too (seen on two H200s, for a trap and for an
-// illegal address, whatever thread, pinned memory or memory pool was used), so all of them are
-// lost.
+// True once a GPU of this process was lost. CUDA 13 with driver 580 then answers every call of
+// the process with that GPU's error, those for other GPUs too, so all of them are lost. Seen on
+// two H200s, for a trap and for an illegal address, with any thread, pinned memory or memory
+// pool.
 std::atomic<bool> process_lost{false};
 
 }  // namespace

@@ -22,13 +22,13 @@ class CudaDevice final : public Device {
   // "NVIDIA H200, 9.0". Opens nothing. REQUIRES: as Open.
   static absl::StatusOr<std::string> ModelOf(int ordinal);
   // REQUIRES: 0 <= ordinal < Count(). FAILED_PRECONDITION when this build has no code for the
-  // device. What is compiled at run time is kept in the folder `compile_cache`, if it is not empty.
+  // device. Keeps code compiled at run time in the folder `compile_cache`, unless it is empty.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(int ordinal,
                                                           const std::string& compile_cache = "");
   ~CudaDevice() override;
 
   const DeviceProperties& properties() const override { return properties_; }
-  // False once any GPU of this process was lost: the others go with it.
+  // False once any GPU of this process was lost: the others are lost with it.
   bool healthy() const override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;

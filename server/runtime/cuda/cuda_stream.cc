@@ -199,7 +199,7 @@ absl::Status CudaStream::Await(absl::FunctionRef<cudaError_t()> query,
 }
 
 absl::Status CudaStream::Synchronize() {
-  // What is enqueued next may come without a word to this class, such as a plan's own trials.
+  // Later work may bypass this class, such as a plan's own trials, so `last_` is unknown.
   const Last last = std::exchange(last_, Last::kUnknown);
   if (last == Last::kEvent) {
     WARPCALL_CHECK(events_used_ > 0);

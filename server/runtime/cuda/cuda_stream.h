@@ -41,7 +41,7 @@ class CudaStream final : public Stream {
     int outputs_ready = 0;
   };
 
-  // What has run once everything has that was enqueued.
+  // The last piece of work enqueued: once it has run, all work has.
   enum class Last : uint8_t { kUnknown, kEvent, kReplay };
 
   explicit CudaStream(CudaDevice* device) : device_(device) {}
@@ -52,7 +52,7 @@ class CudaStream final : public Stream {
   absl::Status Copy(cudaStream_t stream, void* to, const void* from, size_t bytes);
   absl::Status MarkInOrder(Milestone milestone);
   absl::Status MarkOverlapped(Milestone milestone);
-  // Of a job of one round whose copies take so long that stamps, too, are there before their turn.
+  // Stamps the kernel of a job of one round whose copies in hide the enqueuing of the stamps.
   absl::Status MarkClock(Milestone milestone);
   absl::StatusOr<cuda::EventHandle> CreateEvent();
   // Polls `query` for a while, then sleeps in `wait`.

@@ -1,4 +1,4 @@
-// What the hardware counts while a kernel runs, by CUPTI's range profiler.
+// Hardware counters of each kernel that runs, by CUPTI's range profiler.
 #pragma once
 
 #include <cuda.h>

@@ -31,7 +31,7 @@ const char* CopyName(uint8_t kind) {
   }
 }
 
-// What all records have, under the same names.
+// Copies the fields that all records have under the same names.
 template <typename CuptiRecord>
 Record Common(const CuptiRecord& from, DeviceActivity::Kind kind, std::string name) {
   Record record;

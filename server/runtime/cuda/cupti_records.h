@@ -23,13 +23,13 @@ struct Record {
 };
 std::optional<Record> FromCupti(const CUpti_Activity& record);
 
-// What was launched, and what was counted, of the same work.
+// The counters of one launch, under CUPTI's name of the range.
 struct CountedRange {
-  std::string number;  // CUPTI's name of the range: launches are numbered in order
+  std::string number;  // launches are numbered in order
   KernelCounters counters;
 };
-// Gives the ranges the names of the launches, both in order. INTERNAL when there are more or fewer
-// of one than of the other.
+// Replaces the ranges' names by the launches' names, both in order. INTERNAL when their numbers
+// differ.
 absl::StatusOr<std::vector<KernelCounters>> NameRanges(std::vector<CountedRange> ranges,
                                                        const std::vector<std::string>& launches);
 

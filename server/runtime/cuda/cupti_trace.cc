@@ -30,7 +30,7 @@ uint64_t MonotonicNow() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// What CUPTI's callbacks, which run on threads of its own and others', have brought.
+// Collects the records of CUPTI's callbacks, which run on CUPTI's threads and any others.
 class Collector {
  public:
   void Begin(const Api* api, uint32_t device) {

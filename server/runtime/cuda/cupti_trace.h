@@ -1,4 +1,4 @@
-// What a device does and when, by CUPTI's activity records.
+// Records a device's activity and its times, by CUPTI's activity records.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Trace {
   const Api& api_;
   const int device_;
   bool running_ = false;
-  int64_t offset_ns_ = 0;  // of CLOCK_MONOTONIC against the records
+  int64_t offset_ns_ = 0;  // from the records' clock to CLOCK_MONOTONIC
 };
 
 }  // namespace warpcall::cupti

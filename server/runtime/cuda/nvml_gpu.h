@@ -11,8 +11,8 @@
 
 namespace warpcall::nvml {
 
-// Used by one thread. What fails is logged the first time; what the GPU does not support is not
-// asked for again.
+// Used by one thread. A failure is logged the first time. A reading that the GPU does not support
+// is not requested again.
 class Gpu {
  public:
   // `api` is initialised and outlives this. A GPU that NVML does not know has empty readings.

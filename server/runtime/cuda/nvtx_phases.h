@@ -5,9 +5,9 @@
 
 namespace warpcall {
 
-// What the tool attached to this process is told of phases; null when there is none, which is what
-// a tool's environment variable NVTX_INJECTION64_PATH says. Thread-safe; good for the life of the
-// process.
+// Returns the watcher that reports phases to the tool attached to this process. Null if the tool's
+// environment variable NVTX_INJECTION64_PATH is unset or empty. Thread-safe; valid for the life of
+// the process.
 const PhaseWatcher* NvtxPhaseWatcher();
 
 }  // namespace warpcall

@@ -23,25 +23,25 @@ namespace warpcall {
 // Used by one thread.
 class Recordings {
  public:
-  // Of launches on `stream`, which outlives it and is idle.
+  // Records launches on `stream`, which is idle and outlives the object.
   static absl::StatusOr<std::unique_ptr<Recordings>> Create(CudaDevice* device,
                                                             cudaStream_t stream);
 
-  // Records what `enqueue` puts on the stream, which does not run yet. RESOURCE_EXHAUSTED when
-  // there are kSlots.
+  // Records the work that `enqueue` puts on the stream, which does not run yet. RESOURCE_EXHAUSTED
+  // when there are kSlots recordings.
   absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue);
-  // REQUIRES: the replay before is done, or the stream is idle.
+  // REQUIRES: the previous replay is done, or the stream is idle.
   absl::Status Replay(int recording);
-  // Whether the last replay's work has run and what it wrote can be read. A replay that failed is
+  // Returns true if the last replay has run and its outputs can be read. A replay that failed is
   // never done.
   bool IsDone(int recording) const;
-  // Of the last replay, once it is done; without what the two stamps take by themselves.
+  // Duration of the last replay, once it is done, less the cost of its two stamps.
   int64_t KernelNs(int recording) const;
   void Forget(int recording);
 
  private:
   static constexpr int kSlots = 64;
-  // What the GPU writes into a slot, on the host.
+  // The GPU's report of a slot, in host memory.
   struct Report {
     int64_t begin_ns;
     int64_t end_ns;  // 0: not done; written last
