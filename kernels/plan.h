@@ -92,7 +92,7 @@ struct Tryout {
 // In place of the number of a variant: the one that the row finds best.
 inline constexpr int kRowsChoice = -1;
 
-// The inputs of planning. Everything here outlives the plan.
+// The inputs of planning. `device` and `libraries` outlive the plan, the others the call.
 struct PlanContext {
   const DeviceProperties* device = nullptr;
   cuda::Libraries* libraries = nullptr;  // on a GPU
@@ -104,8 +104,8 @@ struct PlanContext {
   const StopFlag* stop = nullptr;
 };
 
-// Plans of a row that runs every problem alike: `launch` with workspace_bytes(problem, device) of
-// memory. A null workspace_bytes means that no workspace is needed.
+// Returns a `plan` for a row that runs every problem alike: `launch`, with workspace_bytes(problem,
+// device) of memory. Null: it needs no workspace.
 using LaunchFunction = absl::Status (*)(const Problem&, const Operands&, const LaunchContext&);
 decltype(Implementation::plan) PlanBy(LaunchFunction launch,
                                       size_t (*workspace_bytes)(const Problem&,

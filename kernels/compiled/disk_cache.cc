@@ -36,7 +36,7 @@ struct Header {
   uint32_t reserved;
   uint64_t data_bytes;
   Sha256 key;
-  Sha256 checksum;  // checksum of the data
+  Sha256 checksum;  // SHA-256 of the data
 };
 static_assert(sizeof(Header) == 88);
 

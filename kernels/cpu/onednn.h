@@ -1,7 +1,7 @@
-// Shares code among the oneDNN implementations: the engine's types and the border that
-// oneDNN's exceptions do not cross. oneDNN caches primitives itself, so every launch creates
-// them. Its threads are OpenMP's: a team for each calling thread, and guests of the device's
-// pool.
+// Code shared by the oneDNN implementations: the engine's types and the border that
+// oneDNN's exceptions do not cross. oneDNN caches primitives itself, so every launch
+// creates them. Its threads are OpenMP's: a team for each calling thread, and guests of the
+// device's pool.
 #pragma once
 
 #include <new>

@@ -59,7 +59,7 @@ class CudnnHandles {
 
   struct Entry {
     cudnnHandle_t handle = nullptr;  // null: not created yet
-    cudaStream_t stream = nullptr;   // the handle's
+    cudaStream_t stream = nullptr;   // the handle's stream
     bool in_use = false;
   };
 

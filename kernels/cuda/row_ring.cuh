@@ -98,7 +98,7 @@ class ClusterExchange {
   __device__ explicit ClusterExchange(Shared* shared) : shared_(shared) {}
 
   // Sets the row number that the first block sends beside its pair, from the next Send on. Only the
-  // first thread of the first block counts.
+  // call of the first block's first thread counts.
   __device__ void Tell(int64_t row) { row_ = row; }
 
   // Sends this block's pair to all blocks. Called by the first warp; every thread then calls

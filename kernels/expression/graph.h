@@ -13,7 +13,7 @@
 namespace warpcall::expression {
 
 enum class Operator : uint8_t {
-  kInput,     // number `index`
+  kInput,     // input number `index`
   kConstant,  // `value`, exact in float32
   // Elementwise, on one operand.
   kNegate,

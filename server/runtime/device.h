@@ -140,7 +140,7 @@ class DeviceProfiler {
   virtual ~DeviceProfiler() = default;
 
   virtual absl::Status StartTrace() = 0;
-  // Returns all activities since StartTrace, in order of start. REQUIRES: the device is idle.
+  // Ends the trace and returns its activities by start time. REQUIRES: the device is idle.
   virtual absl::StatusOr<std::vector<DeviceActivity>> StopTrace() = 0;
   // Calls `work`, which launches kernels from any thread and returns when they have run; each
   // kernel may be run several times over, one at a time. Returns the kernels in order of launch.

@@ -40,7 +40,7 @@ int UsableCores();
 // State that a mailbox's reader and writer share beside the message. Zero bytes: empty.
 struct MailSignal {
   alignas(64) std::atomic<uint32_t> messages;  // put in so far
-  std::atomic<uint32_t> reader_sleeps;         // 1 while it does; whoever sets 0 acts on that
+  std::atomic<uint32_t> reader_sleeps;         // 1: asleep; whoever sets it to 0 acts on that
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 

@@ -14,7 +14,7 @@ int64_t MemoryLimitBytes(const std::string& root = "");
 // Returns the number of processors that this process may keep busy, at least 1: `cpus`, those it
 // may run on, or the lowest limit of its control groups if that is lower, rounded up.
 int UsableCpus(int cpus, const std::string& root = "");
-// Counts from the processors of this process's affinity mask.
+// Counts from the processors that the system says this process may run on.
 int UsableCpus();
 
 // Returns the number of threads that the control groups of this process allow to all their

@@ -28,8 +28,8 @@ struct CountedRange {
   std::string number;  // launches are numbered in order
   KernelCounters counters;
 };
-// Replaces the ranges' names by the launches' names, both in order. INTERNAL when their numbers
-// differ.
+// Replaces the ranges' names by the launches' names, both in order. INTERNAL when there are more or
+// fewer ranges than launches.
 absl::StatusOr<std::vector<KernelCounters>> NameRanges(std::vector<CountedRange> ranges,
                                                        const std::vector<std::string>& launches);
 
