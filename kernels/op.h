@@ -130,8 +130,8 @@ class StopFlag {
 // `stop` may be null: never.
 inline bool IsSet(const StopFlag* stop) { return stop != nullptr && stop->IsSet(); }
 
-// Takes a slice's values in order, piece by piece, so that nobody holds a long one whole. Made of
-// whatever can be called with them, which it must not outlive.
+// Takes a slice's values in order, piece by piece, so that no caller holds a long slice whole.
+// Wraps any callable of the values, and must not outlive it.
 class TakeValues {
  public:
   template <typename Take,
@@ -210,10 +210,10 @@ inline constexpr size_t kOperandAlignmentBytes = 256;
 
 struct LaunchContext {
   void* stream = nullptr;     // cudaStream_t on a GPU, cpu::ThreadPool* on the CPU
-  void* workspace = nullptr;  // as many bytes as the plan asks for, aligned like an operand
-  // Null: never. A row of the CPU that works for long asks at least every 50 ms, and ends with OK
-  // when it is set, whatever its outputs then hold. Libraries are asked to work in pieces that are
-  // short enough, as far as they can.
+  void* workspace = nullptr;  // the plan's workspace_bytes, aligned like an operand
+  // Null: never. A long-running CPU row checks the flag at least every 50 ms. Once it is set, the
+  // row ends with OK, whatever its outputs then hold. Libraries work in pieces that are short
+  // enough, as far as they can.
   const StopFlag* stop = nullptr;
 };
 
@@ -256,7 +256,7 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   // `supports` could not see; INVALID_ARGUMENT if context.variant does not take the problem.
   std::function<absl::StatusOr<std::shared_ptr<const Plan>>(const Problem&, const PlanContext&)>
       plan = nullptr;
-  // Where the row is written, as its compiler calls the file. Nobody sets it.
+  // Source file of the row, as its compiler names it. Set by default only.
   const char* file = __builtin_FILE();
 };
 

@@ -30,7 +30,7 @@ int64_t Product(absl::Span<const int64_t> dims) {
   return product;
 }
 
-// Those before the last `kept`.
+// Returns the dimensions before the last `kept`.
 absl::Span<const int64_t> Outer(const TensorSpec& spec, size_t kept) {
   WARPCALL_DCHECK(kept <= spec.dims.size(), kept, spec.dims.size());
   return absl::MakeConstSpan(spec.dims).first(spec.dims.size() - kept);

@@ -56,11 +56,11 @@ class Plan {
   const Traits& traits() const { return traits_; }
 
   // Enqueues on context.stream, never waits for a device, allocates on it or compiles. Thread-safe.
-  // Whoever calls it keeps the plan until what was enqueued has run.
+  // The caller keeps the plan until the enqueued work has run.
   virtual absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const = 0;
 
-  // Zeros on the CPU, where there is no grid. The device, which must be current, is asked the first
-  // time. Thread-safe.
+  // Zeros on the CPU, where there is no grid. The first call queries the device, which must be
+  // current. Thread-safe.
   const absl::StatusOr<LaunchShape>& shape() const {
     std::call_once(asked_, [this] { launch_shape_ = AskShape(); });
     return launch_shape_;
@@ -99,8 +99,8 @@ struct PlanContext {
   int variant = kRowsChoice;
   // Null: nothing is tried, and the row takes what it expects to be best.
   const Tryout* tryout = nullptr;
-  // Null: never set. Once it is set nobody waits for the plan, and a row that takes long to make
-  // one gives up with whatever error, which is not kept.
+  // Null: never set. Once it is set no caller waits for the plan. A row that takes long to plan
+  // then gives up with any error, which is not kept.
   const StopFlag* stop = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// The plans of one device, made when they are first asked for.
+// Caches the plans of one device, each made at its first use.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class PlanCache {
   static constexpr size_t kPlansMax = 1024;
   static constexpr size_t kCompiledPlansMax = 16;
 
-  // Plan::Traits::is_compiled tells which are compiled. REQUIRES: both are > 0.
+  // Plan::Traits::is_compiled marks compiled plans. REQUIRES: both limits are > 0.
   explicit PlanCache(size_t plans_max = kPlansMax, size_t compiled_plans_max = kCompiledPlansMax);
   ~PlanCache();
 

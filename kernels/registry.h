@@ -25,7 +25,7 @@ struct Unavailability {
     kLibrary,
     kSelfTest,
     kCompile,
-    kNotTried,  // nobody knows yet whether it can
+    kNotTried,  // its trial is still missing
   };
 
   Cause cause = Cause::kSelfTest;
@@ -33,11 +33,11 @@ struct Unavailability {
 };
 const char* CauseName(Unavailability::Cause cause);
 
-// Tells whether a row is offered. Threads may read it while the registry changes it.
+// Holds the reason why a row is not offered. Threads may read it while the registry changes it.
 class Availability {
  public:
   Availability() = default;
-  // For rows that nobody reads yet.
+  // For rows that no other thread reads yet.
   Availability(const Availability& other) : why_not_(other.why_not()) {}
   Availability& operator=(const Availability&) = delete;
 
@@ -72,15 +72,15 @@ struct Kernel {
   std::vector<int> rows;  // ids, in order of preference
 };
 
-// Filled by the catalogs before the server starts. From then on nothing changes but which rows are
-// offered; const members are thread-safe, and SetAvailability may be called beside them.
+// Filled by the catalogs before the server starts. Afterwards only the rows' availability changes;
+// const members are thread-safe, also during SetAvailability.
 class Registry {
  public:
   // Appends `rows` to the menu of `op`, which must outlive the registry. Rows of one op have
   // distinct names, whatever their device: metrics know a row by kernel and name.
   void Add(const Op& op, absl::Span<const Implementation> rows);
 
-  // From now on Select passes the row over and gives the reason; offers it where that is empty.
+  // Makes Select skip the row and report the reason, or offer the row if the reason is empty.
   // REQUIRES: one thread at a time.
   void SetAvailability(int row, Unavailability why_not);
 

@@ -76,7 +76,7 @@ struct Allowance {
 struct OpCases {
   std::vector<Case> cases;
   // Each element's bound, for slice `index` of the op's definition, whose exact values are `truth`.
-  // The comment beside it says where it comes from.
+  // The comment at each definition gives the bound's source.
   std::vector<ElementError> (*errors)(const Problem& problem, const Operands& inputs, int64_t index,
                                       absl::Span<const double> truth);
   // `errors` in a sentence, for readers who choose among implementations.

@@ -21,7 +21,7 @@ struct Disagreement {
 // anything is right. `actual` holds a tensor of truth.spec.
 Disagreement Compare(const Truth& truth, const void* actual, const Allowance& allowance = {});
 
-// By what an element is judged beside its own values.
+// The inputs of a judgement other than the element's own values.
 struct Tolerance {
   DataType data_type;
   const Allowance& allowance;

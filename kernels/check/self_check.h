@@ -24,8 +24,8 @@ using RowRunner = std::function<absl::Status(const Implementation& row, const Pr
                                              const Operands& host)>;
 
 struct CheckResult {
-  // OK when whatever the row took came out right. Otherwise what became of the first that did not;
-  // UNIMPLEMENTED, with the row's own reason, when it took nothing.
+  // OK if every case that the row took came out right. Otherwise the first failure; UNIMPLEMENTED,
+  // with the row's own reason, if it took no case.
   absl::Status status;
   int cases = 0;
   std::vector<DataType> data_types;  // types of this row with at least one case

@@ -10,11 +10,11 @@
 
 namespace warpcall {
 
-// A file that stands under its name when it is whole, and never before, whatever ends the process
-// or whoever else writes it. Errors are UNAVAILABLE with the system's reason.
+// A file that appears under its name only when it is complete, even if the process ends early or
+// others write the same name. Errors are UNAVAILABLE with the system's reason.
 class AtomicFile {
  public:
-  // Makes a file of a name that begins with `prefix` and that nobody has. Only its owner reads it.
+  // Makes a file with a new name that begins with `prefix`. Only its owner can read the file.
   static absl::StatusOr<AtomicFile> Create(const std::string& prefix);
 
   AtomicFile(AtomicFile&& other) noexcept

@@ -1,4 +1,4 @@
-// A map of bounded size that forgets what was asked for longest ago.
+// A map of bounded size that drops the least recently used entry.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Arithmetic on sizes that may not wrap: a problem can be valid and yet larger than any memory, and
-// whoever asks for its workspace must then see "too much", not a small number.
+// Arithmetic on sizes that may not wrap. A valid problem can be larger than any memory, and its
+// workspace must then be "too much" instead of a small number.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ constexpr int64_t SaturatingAdd(int64_t a, int64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
 }
 
-// Bytes of `count` elements of `bytes_each`.
+// Returns the bytes of `count` elements of `bytes_each`.
 constexpr size_t SaturatingBytes(int64_t count, size_t bytes_each) {
   return static_cast<size_t>(SaturatingMultiply(count, static_cast<int64_t>(bytes_each)));
 }

@@ -9,7 +9,7 @@
 namespace warpcall::compiled {
 namespace {
 
-// How often who waits looks whether it should go on.
+// Interval at which a waiting thread checks its stop flag.
 constexpr absl::Duration kStopLooks = absl::Milliseconds(10);
 
 }  // namespace

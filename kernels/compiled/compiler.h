@@ -18,7 +18,7 @@
 namespace warpcall::compiled {
 
 // A kernel on the compiler's device, ready to be launched even while a graph is captured. A plan
-// keeps it, and who runs the plan keeps that until the last launch has run.
+// keeps the kernel, and the plan's user keeps the plan until the last launch has run.
 class CompiledKernel final : public Cubin {
  public:
   CompiledKernel(Program program, std::string image, cuda::LoadedKernel loaded)
@@ -42,10 +42,10 @@ class Compiler {
   explicit Compiler(const std::string& cache_folder = "");
   ~Compiler();
 
-  // Waits while the program is compiled, on a thread for that, once however many ask, or until
-  // `stop` is set, when it is CANCELLED. The compiler is told --fmad=false and the device's
-  // architecture. As Available otherwise, and INTERNAL with the compiler's log, cut to fit, when it
-  // refuses the source.
+  // Waits while a compiler thread compiles the program, once for all callers. CANCELLED if `stop`
+  // is set meanwhile. The compiler gets --fmad=false and the device's architecture. Returns
+  // Available's errors, and INTERNAL with the compiler's log, cut to fit, for a source that it
+  // refuses.
   absl::StatusOr<std::shared_ptr<const CompiledKernel>> Get(const Program& program,
                                                             const StopFlag* stop = nullptr);
 

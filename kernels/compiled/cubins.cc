@@ -126,7 +126,7 @@ absl::StatusOr<CubinPtr> Cubins::Make(const Program& program, const StopFlag* st
 }
 
 absl::StatusOr<std::string> Cubins::Compile(const Program& program, const StopFlag* stop) {
-  // Its own: the thread may be at it when nobody waits any more.
+  // Owned by the task, which may still run when no thread waits any more.
   const auto image = std::make_shared<absl::StatusOr<std::string>>();
   const auto compile = [this, image, source = program.source] {
     const int64_t start_ns = options_.now_ns();
@@ -162,7 +162,7 @@ void Cubins::MakeRoom(List* gone) {
   while (at != cubins_.begin() &&
          (cubins_.size() > options_.cubins_max || counts_[Counts::kMemoryBytes] > bytes_max)) {
     const auto oldest = std::prev(at);
-    // Under the lock nobody gets at what only this list has.
+    // While the lock is held, no thread can get a cubin that only this list holds.
     if (oldest->use_count() > 1) {
       at = oldest;
       continue;

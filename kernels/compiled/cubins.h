@@ -1,4 +1,4 @@
-// From programs to their machine code: compiled once, kept in memory and on disk.
+// Compiles programs to machine code, once each, and keeps it in memory and on disk.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ namespace warpcall::compiled {
 // Thread-safe.
 class Cubins {
  public:
-  // Most expressions' sources have some 30 KiB, and take a second. Reductions within each other,
-  // over rows that are read anew for each, take more: 14 of softmax 42 KiB and 11 s, 40 224 KiB.
+  // Most expressions' sources have some 30 KiB, and take a second. Nested reductions over rows that
+  // each reads again take more: 14 of softmax 42 KiB and 11 s, 40 224 KiB.
   static constexpr size_t kSourceBytesMax = size_t{256} << 10;
 
   struct Options {
@@ -78,12 +78,12 @@ class Cubins {
   // A cubin, a refusal, or nothing.
   std::optional<absl::StatusOr<CubinPtr>> Find(const Program& program)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The flight's leader: makes it, keeps it and tells those who wait.
+  // Makes and keeps the cubin, then wakes the waiting threads. Called by the flight's leader.
   absl::StatusOr<CubinPtr> Lead(Flight* flight, const Program& program, const StopFlag* stop);
   absl::StatusOr<CubinPtr> Make(const Program& program, const StopFlag* stop);
   absl::StatusOr<std::string> Compile(const Program& program, const StopFlag* stop);
   absl::StatusOr<CubinPtr> Load(const Program& program, const std::string& image) const;
-  // `gone` gets what had to make room.
+  // Moves the entries that had to make room to `gone`.
   void Keep(const Program& program, const absl::StatusOr<CubinPtr>& made, List* gone)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MakeRoom(List* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -71,7 +71,7 @@ struct File {
   bool unfinished;
 };
 
-// Those of the folder that are a cache's.
+// Returns the folder's files that belong to a cache.
 std::vector<File> FilesIn(const std::string& folder) {
   std::vector<File> files;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(folder.c_str()), closedir);

@@ -21,7 +21,7 @@ class DiskCache {
   struct Limits {
     // Cubins of generated kernels have some 8 KiB, and at most a million bytes.
     int64_t bytes_max = int64_t{256} << 20;
-    // Listing a folder of so many takes some 5 ms, when one is added.
+    // Listing a folder of this many files takes some 5 ms, at each Put.
     int64_t files_max = 4096;
   };
   // Larger data are not kept.

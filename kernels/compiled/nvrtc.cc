@@ -22,8 +22,8 @@ namespace {
 
 using cuda::SharedLibrary;
 
-// By the loader's own rules first, then where NVIDIA's packages put it. Drivers take what the
-// version before made.
+// Searches by the loader's own rules first, then where NVIDIA's packages install it. Drivers accept
+// the output of the previous version.
 constexpr const char* kFiles[] = {"libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13",
                                   "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so.12"};
 constexpr char kNeededBy[] = "the rows of family compiled need it";
@@ -35,7 +35,7 @@ constexpr NvrtcApi::Result kInvalidOption = 5;
 constexpr NvrtcApi::Result kCompilation = 6;
 constexpr NvrtcApi::Result kBuiltinFailure = 7;
 
-// From here on a GPU runs all of its instructions only when it is named with an "a".
+// From this architecture on, a GPU runs all of its instructions only under an "a" target.
 constexpr int kFirstWithOwnCode = 90;
 
 CompileFunction& TheCompileFunction() {

@@ -40,11 +40,11 @@ inline constexpr char kCarefulNvrtc[] = "--Ofast-compile=min";
 // Thread-safe.
 class Nvrtc {
  public:
-  // Its log may be longer; the first errors tell most.
+  // The log may be longer; its first errors are the most useful.
   static constexpr size_t kLogBytesMax = 2000;
 
-  // Opens the first of `files` that there is, and what it opens in turn. UNIMPLEMENTED says what is
-  // missing and why. REQUIRES: there is one at least in the list.
+  // Opens the first of `files` that exists, and that file's own libraries. UNIMPLEMENTED names the
+  // missing file and the reason. REQUIRES: `files` is not empty.
   static absl::StatusOr<Nvrtc> Open(absl::Span<const char* const> files);
 
   // "13.0"

@@ -22,7 +22,7 @@ constexpr int kGetPermission = 0x1022;
 constexpr int kRequestPermission = 0x1023;
 
 bool Permitted() {
-  syscall(SYS_arch_prctl, kRequestPermission, kTileData);  // the next call tells what came of it
+  syscall(SYS_arch_prctl, kRequestPermission, kTileData);  // the next call reads the result
   uint64_t granted = 0;
   return syscall(SYS_arch_prctl, kGetPermission, &granted) == 0 && (granted >> kTileData & 1) != 0;
 }

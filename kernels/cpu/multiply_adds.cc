@@ -63,7 +63,7 @@ HWY_EXPORT(Chains);
 
 int64_t MultiplyAdds(ThreadPool& pool, int64_t rounds) {
   std::atomic<int64_t> flops{0};
-  // One piece a thread: whoever comes late would let the others wait for it.
+  // Small pieces, so that threads need not wait for one that starts late.
   const int64_t pieces = int64_t{4} * pool.threads();
   pool.ParallelFor(pieces, 1, [&](int64_t begin, int64_t end) {
     flops += HWY_DYNAMIC_DISPATCH(Chains)((end - begin) * rounds / 4 + 1);

@@ -60,7 +60,7 @@ Team::Team(const LaunchContext& context, int64_t work, int64_t work_per_thread)
 
 dnnl::engine CpuEngine() {
   static const dnnl::engine engine = [] {
-    // Before anything else: oneDNN takes no limit once it has looked at the processor.
+    // Comes first: oneDNN takes no limit once it has examined the processor.
     const std::optional<dnnl::cpu_isa> limit = IsaLimit(cpu::ReadAmxFacts(), AskedIsa());
     if (limit.has_value())
       dnnl::error::wrap_c_api(dnnl_set_max_cpu_isa(static_cast<dnnl_cpu_isa_t>(*limit)),

@@ -74,10 +74,10 @@ int ThreadsFor(int64_t work, int64_t work_per_thread, int threads_max);
 // when it creates a primitive and when it executes it, with no more than it was created for.
 void UseThreads(int threads);
 
-// The calling thread's team, while it lives: as many threads as share `work`, of those that the
-// device has for everybody who is at work on it. Threads that end a step together cost
-// microseconds, and where one of them waits for a core, milliseconds: 64 x 64 elements of softmax
-// took 4.9 us on one thread, 5.0 to 9.2 on two, and 14 ms beside other work.
+// The calling thread's team, while this object lives: as many threads as share `work`, out of the
+// device's threads for all its launches. Threads that end a step together cost microseconds, or
+// milliseconds if one of them waits for a core: 64 x 64 elements of softmax took 4.9 us on one
+// thread, 5.0 to 9.2 on two, and 14 ms on a busy machine.
 class Team {
  public:
   Team(const LaunchContext& context, int64_t work, int64_t work_per_thread);

@@ -1,7 +1,7 @@
-// Which of oneDNN's instruction sets this machine can really run. oneDNN 2.6 asks for the flags of
-// AMX and the system's permission, then configures tiles by the palette that CPUID leaf 0x1D names.
-// Under a hypervisor that shows the flags and hides the leaf it configures palette 0, which is no
-// tiles at all, and its first tile instruction ends the process by SIGILL.
+// Finds the oneDNN instruction sets that this machine can really run. oneDNN 2.6 checks the flags
+// of AMX and the system's permission, then configures tiles by the palette that CPUID leaf 0x1D
+// names. Under a hypervisor that shows the flags and hides the leaf, oneDNN configures palette 0,
+// which has no tiles, and the first tile instruction ends the process by SIGILL.
 #pragma once
 
 #include <optional>

@@ -21,8 +21,8 @@ namespace {
 // for.
 constexpr int64_t kChunksPerThread = 8;
 
-// Grains of a chunk where a stop flag is looked at between chunks: under 50 ms for grains of up to
-// 1.5 ms, which takes a slow machine and a loop that was taken for a fast one.
+// Grains of a chunk between two checks of a stop flag: under 50 ms for grains of up to 1.5 ms,
+// which only a slow machine with a mispredicted loop reaches.
 constexpr int64_t kGrainsPerLook = 32;
 
 // One ParallelFor, on its caller's stack. `next` hands out chunks; everything else is written
@@ -77,7 +77,7 @@ struct ThreadPool::State {
   absl::Mutex mutex;
   absl::CondVar work_arrived;
   absl::CondVar helper_left;
-  std::vector<Job*> jobs ABSL_GUARDED_BY(mutex);  // published, oldest first, rotated by who joins
+  std::vector<Job*> jobs ABSL_GUARDED_BY(mutex);  // published, oldest first, rotated by joiners
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   std::vector<std::thread> workers;  // written by the constructor only
   // Written under the mutex, read anywhere.

@@ -25,17 +25,17 @@ class ThreadPool {
   int threads() const;
 
   // Calls body(begin, end) on disjoint ranges that cover [0, count), each a multiple of `grain`
-  // long but the last, and returns when all have. Several threads may call it at once; body must
-  // not call it. A grain is worth waking a thread for and not much more, some 20 us, unless it is
-  // 1. `stop`, which may be null, is looked at before each range, of 32 grains at most, and each
-  // index where the grain is 1: once it is set no more are begun.
+  // long but the last, and returns when all calls have. Several threads may call it at once; body
+  // must not call it. Choose a grain of 1, or one just worth waking a thread for, some 20 us.
+  // `stop`, which may be null, is checked before each range of 32 grains at most, and before each
+  // index if the grain is 1; once it is set no more ranges begin.
   void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body,
                    const StopFlag* stop = nullptr);
 
   // A caller that calls a library whose threads count as the pool's do, while it lives.
   class Guest {
    public:
-    // How many threads it wants, >= 1, the caller among them.
+    // Number of threads, >= 1, with the caller's.
     struct Wish {
       int max;
       int min = 1;

@@ -1,8 +1,8 @@
-// Blocks of one cluster, which run at the same time and write to each other's shared memory, and
-// copies into it that the hardware makes by itself, both told of by barriers in shared memory. Only
-// for compute capability 9.0 and later: on others what this is used by does nothing, and its rows
-// refuse the device. The instructions are those of NVIDIA's PTX ISA 8.0, chapters mbarrier,
-// cp.async.bulk, cp.async.bulk.tensor and st.async.
+// Blocks of one cluster run at the same time and write to each other's shared memory; hardware
+// copies write there, too. Barriers in shared memory signal both. Only for compute capability 9.0
+// and later: on other devices the code that uses this does nothing, and its implementations refuse
+// the device. The instructions are those of NVIDIA's PTX ISA 8.0, chapters mbarrier, cp.async.bulk,
+// cp.async.bulk.tensor and st.async.
 #pragma once
 
 #include <cstdint>
@@ -42,18 +42,18 @@ __device__ inline void SyncCluster() {
   WARPCALL_CLUSTER_ASM("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Counts arrivals and bytes that are to come; a phase ends when all have come, and the next begins.
-// Phases are told apart by their parity, 0 the first.
+// Counts arrivals and expected bytes; a phase ends when all have come, and the next phase begins.
+// The parity identifies a phase, 0 for the first.
 class SharedBarrier {
  public:
-  // By one thread. Others may use it after a barrier of the block, or of the cluster.
+  // Called by one thread. Others may use it after a barrier of the block, or of the cluster.
   __device__ void Create(uint32_t arrivals) {
     WARPCALL_CLUSTER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(arrivals)
                          : "memory");
   }
 
-  // By the thread that has created barriers, after the last: other blocks and the hardware's copies
-  // see them.
+  // Makes the barriers visible to other blocks and the hardware's copies. Called by the thread that
+  // created them, after the last.
   static __device__ void PublishCreated() {
     WARPCALL_CLUSTER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -62,7 +62,7 @@ class SharedBarrier {
     WARPCALL_CLUSTER_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
   }
 
-  // Arrives, and has the phase wait for so many bytes more.
+  // Arrives, and makes the phase wait for `bytes` more.
   __device__ void ArriveExpecting(uint32_t bytes) {
     WARPCALL_CLUSTER_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()),
                          "r"(bytes)
@@ -89,8 +89,8 @@ class SharedBarrier {
   uint64_t state_;
 };
 
-// Copies to this block's shared memory, all of it in the order of memory, and tells `barrier` its
-// bytes. `from` is in global memory; all are multiples of 16.
+// Copies to this block's shared memory, in the order of memory, and reports the bytes to `barrier`.
+// `from` is in global memory; both addresses and `bytes` are multiples of 16.
 __device__ inline void CopyToShared(uint32_t to, const void* from, uint32_t bytes,
                                     const SharedBarrier& barrier) {
   WARPCALL_DEVICE_CHECK(to % 16 == 0 && bytes % 16 == 0);
@@ -121,8 +121,8 @@ __device__ inline void CopyBoxToShared(uint32_t to, const void* map, const BoxPl
       : "memory");
 }
 
-// Writes a pair to where `at`, which is aligned to 8 bytes and in shared memory, lies in the block
-// of that rank, and tells the `barrier` there its 8 bytes.
+// Writes a pair to the block of that rank, where `at` lies there, and reports its 8 bytes to
+// `barrier` there. `at` is in shared memory and aligned to 8 bytes.
 __device__ inline void SendToRank(float2* at, const SharedBarrier& barrier, uint32_t rank,
                                   float2 pair) {
   WARPCALL_DEVICE_CHECK(rank < ClusterBlocks());

@@ -69,7 +69,7 @@ inline absl::StatusOr<int64_t> ClustersAtOnce(const void* kernel, const ClusterG
                                               int64_t expected) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    (void)cudaGetLastError();  // it is told of once
+    (void)cudaGetLastError();  // clears the error
     return std::max<int64_t>(1, expected);
   }
   cudaLaunchAttribute attribute = {};

@@ -61,7 +61,7 @@ bool IsSticky(cudaError_t error) {
 absl::Status ToStatus(cudaError_t error, absl::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
   counts[IndexOf(error)].fetch_add(1, std::memory_order_relaxed);
-  // It is told of once: or else a launch that is judged by the thread's last error would be next.
+  // Clears the error, or the next launch that checks the thread's last error would fail.
   if (!IsSticky(error)) (void)cudaGetLastError();
   return absl::Status(CodeOf(error), absl::StrCat(what, ": ", cudaGetErrorName(error), ": ",
                                                   cudaGetErrorString(error)));

@@ -1,5 +1,5 @@
-// From CUDA's error codes to Status, in one place: which errors a device does not recover from, and
-// how often each was seen.
+// Converts CUDA's error codes to Status, in one place; knows which errors a device does not recover
+// from, and counts each.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,9 +12,9 @@
 
 namespace warpcall::cuda {
 
-// True for errors after which the process has to start anew before the device works again: those
-// that CUDA documents so ("the process must be terminated and relaunched"), uncorrectable ECC and
-// NVLink errors.
+// Returns true for errors after which the device works again only in a new process: those that CUDA
+// documents so ("the process must be terminated and relaunched"), uncorrectable ECC and NVLink
+// errors.
 bool IsSticky(cudaError_t error);
 
 // OK for cudaSuccess. UNAVAILABLE for sticky errors, RESOURCE_EXHAUSTED when memory ran out,

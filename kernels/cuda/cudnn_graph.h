@@ -56,8 +56,8 @@ struct CudnnBinding {
 };
 
 // An engine's plan for a graph. Plans are not safe to execute in several threads at once (cuDNN's
-// release notes, limitations), so executions, which only enqueue, take turns. Kernels' code goes
-// with their plan: whoever executes it keeps it until they have run.
+// release notes, limitations), so executions, which only enqueue, take turns. Kernels' code is
+// freed with the plan: the caller keeps the plan until its kernels have run.
 class CudnnGraphPlan {
  public:
   CudnnGraphPlan(std::shared_ptr<const CudnnGraph> graph, CudnnDescriptor configuration,

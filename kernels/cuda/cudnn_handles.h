@@ -49,9 +49,9 @@ class CudnnHandles {
   CudnnHandles(const CudnnHandles&) = delete;
   CudnnHandles& operator=(const CudnnHandles&) = delete;
 
-  // A handle that enqueues on `stream`: the one that did so last if it is free, so that a stream
-  // that asked before costs neither a new handle nor a change of streams. Waits while all are in
-  // use. UNIMPLEMENTED when cuDNN is not there.
+  // Returns a handle that enqueues on `stream`. Prefers the stream's last handle if that is free,
+  // which costs neither a new handle nor a change of streams. Waits while all are in use.
+  // UNIMPLEMENTED if cuDNN is missing.
   absl::StatusOr<CudnnLease> Acquire(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -15,8 +15,8 @@ namespace warpcall::cuda {
 // Devices of these, and code for these, have the instructions of early_launch.cuh.
 inline constexpr int32_t kArchitectureOfEarlyLaunches = 90;
 
-// `code_architecture`: the virtual one that the kernel was compiled for. It is asked for beside the
-// device's own because a driver can translate code for an older one, in which nothing waits.
+// `code_architecture`: the virtual one that the kernel was compiled for. It counts beside the
+// device's own: a driver can translate code for an older one, in which nothing waits.
 constexpr bool CanBeLaunchedEarly(int32_t architecture, int32_t code_architecture) {
   return architecture >= kArchitectureOfEarlyLaunches &&
          code_architecture >= kArchitectureOfEarlyLaunches;

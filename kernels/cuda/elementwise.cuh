@@ -22,9 +22,9 @@ template <typename T>
 inline constexpr int kMapTileElements = kMapThreads* kVectorWidth<T>;
 
 // The body of a kernel of kMapThreads threads and CeilDivide(count, kMapTileElements) blocks, for
-// count > 0. transform(vector) gives what is stored for a Vector<T, kWidth>, of any width. x and y
-// are aligned to vectors. The kernel may be launched early; x is not to be declared __restrict__,
-// which would let the compiler read it as what nobody writes.
+// count > 0. transform(vector) returns the output for a Vector<T, kWidth>, of any width. x and y
+// are aligned to vectors. The kernel may be launched early; never declare x __restrict__, which
+// would let the compiler assume that nothing writes x.
 template <typename T, typename Transform>
 __device__ void MapTile(const T* x, T* y, int64_t count, Transform transform) {
   WARPCALL_DEVICE_CHECK(count > 0 && blockDim.x == kMapThreads);

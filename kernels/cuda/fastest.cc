@@ -141,7 +141,7 @@ absl::StatusOr<GraphOwner> Repeat(int way, int launches, Enqueue enqueue, cudaSt
   return owner;
 }
 
-// Those that the error of the screening may have put behind the best.
+// Returns the candidates that a screening error may have put behind the best.
 std::vector<Finalist> TakeFinalists(const std::vector<Candidate>& candidates, Enqueue enqueue,
                                     cudaStream_t stream) {
   double best_ms = candidates.front().screened_ms;

@@ -14,8 +14,8 @@ namespace warpcall::cuda {
 // `enqueue` fails is left out. Returns the first error if all fail, and UNAVAILABLE at once, since
 // the device is then lost. REQUIRES: count > 0, nothing captures `stream`.
 //
-// Waits for the stream, many times. Takes about 100 ms at most, save that three ways are always
-// looked at unless that takes 400 ms: one that runs longer than this is chosen untried by the rest.
+// Waits for the stream, many times. Takes about 100 ms at most, but always times three ways unless
+// that takes 400 ms. If one way runs longer than this, the rest are not tried.
 absl::StatusOr<int> FindFastest(int count, cudaStream_t stream,
                                 absl::FunctionRef<absl::Status(int)> enqueue);
 

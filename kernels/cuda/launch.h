@@ -110,7 +110,7 @@ struct LaunchedKernel {
 // the blocks that the device holds at once.
 absl::StatusOr<LaunchShape> ShapeOf(const LaunchedKernel& launched, const DeviceProperties& device);
 
-// launched.code; of a kernel that is linked into this program its name, if the runtime tells it.
+// Returns launched.code, or the name of a linked kernel if the runtime knows it.
 MachineCode CodeOf(const LaunchedKernel& launched);
 
 // A plan that calls `enqueue(operands, context)`, which is thread-safe and keeps what it needs.

@@ -28,8 +28,8 @@ class LoadedKernel {
 
   cudaKernel_t get() const { return kernel_; }
 
-  // Puts it onto the current device, where it can then be launched even while a graph is captured.
-  // By itself the runtime would do so at the first launch.
+  // Loads the kernel onto the current device, where it can then be launched even while a graph is
+  // captured. Without this call the runtime loads it at the first launch.
   absl::StatusOr<cudaFuncAttributes> MakeReady() const;
 
  private:

@@ -18,14 +18,14 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// From -1 to 1 (the mixing is that of C. Wellons' hash prospector).
+// Returns a number from -1 to 1, mixed as in C. Wellons' hash prospector.
 __device__ float Random(uint32_t i) {
   i = (i ^ i >> 16) * 0x7FEB352Du;
   i = (i ^ i >> 15) * 0x846CA68Bu;
   return static_cast<float>(static_cast<int32_t>(i ^ i >> 16)) * 0x1p-31f;
 }
 
-// Sums that nobody looks at would not be computed. They are finite.
+// Keeps the compiler from removing sums that are otherwise unused. The sums are finite.
 template <int kCount>
 __device__ void Use(const float (&sums)[kCount]) {
   float total = 0;

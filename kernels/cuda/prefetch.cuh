@@ -30,7 +30,7 @@ struct RowAhead {
   int64_t rows;
   int64_t row_bytes;
 
-  // By one thread.
+  // Called by one thread.
   __device__ void Prefetch(const void* tensor) const {
     if (row < rows) PrefetchToL2(tensor, row * row_bytes, row_bytes);
   }

@@ -23,7 +23,7 @@ class RowRing {
   struct Shared {
     SharedBarrier full[kStages];
 
-    // By one thread.
+    // Called by one thread.
     __device__ void Create() {
       for (SharedBarrier& barrier : full) barrier.Create(1);
     }
@@ -52,8 +52,8 @@ class RowRing {
     ++held_;
   }
 
-  // By all threads: the next chunk's vector of each. Nothing that is of use where the chunk has
-  // none for it.
+  // Returns this thread's vector of the next chunk, or meaningless bits if the chunk has none for
+  // it. Called by all threads.
   __device__ uint4 Take() {
     shared_->full[take_].Wait(parity_);
     uint4 vector;
@@ -89,7 +89,7 @@ class ClusterExchange {
     SharedBarrier arrived[2];
     alignas(8) float2 pairs[2][kBlocksMax + 1];  // the last: a row's number
 
-    // By one thread.
+    // Called by one thread.
     __device__ void Create() {
       for (SharedBarrier& barrier : arrived) barrier.Create(1);
     }
@@ -156,7 +156,7 @@ class RowQueue {
 
   __device__ int64_t operator[](int i) const { return rows_[i]; }
 
-  // By one thread of the cluster: a row's number, for Push in all threads of all its blocks.
+  // Draws a row's number, for Push in all threads of the cluster. Called by one thread of it.
   __device__ int64_t Draw() const {
     if (next_ == nullptr) return INT64_MAX;
     return kAhead * clusters_ + static_cast<int64_t>(atomicAdd(next_, 1ull));

@@ -1,5 +1,5 @@
-// Tensor maps: what Hopper's tensor memory accelerator is told about a tensor in global memory that
-// it copies boxes of. A map holds the tensor's address, so that it belongs to a launch, not a plan.
+// Tensor maps describe a tensor in global memory to Hopper's tensor memory accelerator, which
+// copies boxes of it. A map holds the tensor's address, so it belongs to a launch, not a plan.
 #pragma once
 
 #include <cuda.h>

@@ -78,12 +78,12 @@ __device__ uint32_t NarrowPair(float first, float second) {
 template <int kBytes>
 struct Access;
 
-// Streaming loads are for what is read once: they pass by the L1 cache. LoadStreaming tells the
-// hardware, and the assembler, that nobody writes it while the kernel runs. LoadAwaited does not: a
-// kernel that may be launched early (early_launch.cuh) runs while the one ahead of it writes.
-// Streaming stores leave the L2 cache first. None is merged with another of its kind; but where
-// registers are short the assembler may move a load down to its use, so kernels that want several
-// in flight are to be looked at in SASS.
+// Streaming loads bypass the L1 cache, for elements read once. LoadStreaming promises the
+// hardware and the assembler that nothing writes the memory while the kernel runs. LoadAwaited
+// does not: a kernel launched early (early_launch.cuh) runs while the one ahead writes. Streaming
+// stores leave the L2 cache first. None is merged with another of its kind. Where registers are
+// short, the assembler may move a load down to its use: check SASS of kernels with several in
+// flight.
 template <>
 struct Access<2> {
   using Raw = uint16_t;

@@ -8,7 +8,7 @@ namespace warpcall::cuda {
 
 inline constexpr int kVectorBytes = 16;
 
-// Elements of so many bytes in the widest vector.
+// Returns the elements of `element_bytes` in the widest vector.
 constexpr int WidestVector(size_t element_bytes) {
   return kVectorBytes / static_cast<int>(element_bytes);
 }

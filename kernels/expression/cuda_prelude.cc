@@ -243,7 +243,7 @@ __device__ __forceinline__ Value RowOf(Value value) {
 }
 )";
 
-// The instructions that move a vector of so many bytes.
+// Returns the instructions that move a vector of `bytes`.
 std::string AccessText(int bytes) {
   const int words = std::max(1, bytes / 4);
   const char* const kind = bytes == 2 ? "h" : "r";

@@ -22,7 +22,7 @@ namespace {
 using Form = CudaShape::Form;
 
 constexpr int64_t kGridMax = std::numeric_limits<int32_t>::max();  // in x
-// Words of 32 bits that a thread asks for before it computes anything.
+// Words of 32 bits that a thread loads before it computes anything.
 constexpr int kFetchedWordsMax = 64;
 
 std::string Bits(double value) {
@@ -98,8 +98,8 @@ class Writer {
     return shape_.blocks <= kGridMax ? "blockIdx.x" : "((i64)blockIdx.y * gridDim.x + blockIdx.x)";
   }
 
-  // From the number of a thread, of 32 bits where that suffices: divisions by constants are then a
-  // product each.
+  // Derives the place from the thread's number, of 32 bits where that suffices: a division by a
+  // constant is then one product.
   void WriteElements() {
     const int64_t per_row = CeilDivide(layout().columns, shape_.vector);
     const int64_t threads = SaturatingMultiply(shape_.blocks, shape_.block_threads);

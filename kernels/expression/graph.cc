@@ -56,7 +56,7 @@ constexpr OperatorInfo kOperators[] = {
 };
 static_assert(std::size(kOperators) == static_cast<size_t>(Operator::kRowInverseRms) + 1);
 
-// Constants are told apart by their bits: -0 is not 0.
+// Constants differ if their bits do: -0 is not 0.
 struct Key {
   Node node;
 

@@ -54,8 +54,8 @@ enum class Operator : uint8_t {
   kRowMean,
   kRowMax,
   kRowMin,
-  // 1 / sqrt(mean of squares + `value`), in float64 until it is rounded once: what norms divide by.
-  // No text says it, and nobody but generated CUDA computes it.
+  // 1 / sqrt(mean of squares + `value`), in float64, rounded once: the divisor of norms. No text
+  // contains it, and only generated CUDA computes it.
   kRowInverseRms,
 };
 

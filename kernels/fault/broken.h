@@ -1,5 +1,5 @@
-// broken: a kernel whose rows go wrong in every way that a self-test has to see. For tests; added
-// only where a test asks for it.
+// broken: a kernel whose implementations fail in every way that a self-test must detect. For tests;
+// added only at a test's request.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// fault: breaks the device that runs it, on request. For tests of what the server does then; added
-// only where a test asks for it.
+// fault: breaks the device that runs it, on request, to test the server's reaction. Added only at a
+// test's request.
 //   kind = "trap"           the GPU stops on an illegal instruction, after which it is lost
 //          "out_of_memory"  asks for more memory than any device has
 #pragma once

@@ -1,5 +1,5 @@
-// held: a kernel that keeps its lane until it is let go, so that a test can do meanwhile what takes
-// as long as it takes. For tests; added only where a test asks for it.
+// held: a kernel that keeps its lane until released, so that a test can act meanwhile without a
+// time limit. For tests; added only at a test's request.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// picky: a kernel whose preferred rows refuse when they are asked what they will do. For tests;
-// added only where a test asks for it.
+// picky: a kernel whose preferred implementations refuse while they are planned. For tests; added
+// only at a test's request.
 #pragma once
 
 #include <vector>

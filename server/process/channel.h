@@ -45,7 +45,7 @@ class Channel {
 
   // Readable when a message comes, or the other end is closed.
   int socket() const { return socket_.get(); }
-  // Closes both directions: whoever waits at either end sees the other one closed.
+  // Closes both directions: waits at either end then see the other end closed.
   void Shutdown() const;
 
   // UNAVAILABLE when the other end is closed or does not read on within the pause.

@@ -34,9 +34,9 @@ namespace {
 constexpr int kBeyondInherited = kInheritedFirst + 1 + static_cast<int>(Child::kDescriptorsMax);
 
 // GNU's OpenMP, on which oneDNN runs, lets its threads spin for 5 to 20 ms after each primitive,
-// and whoever is measured next waits for their cores. So many spins, 15 us on a Zen 5, reach from
-// one loop of a primitive to the next. It reads this when it is loaded, so only processes that are
-// started get it from here.
+// which delays the next measurement on their cores. This number of spins, 15 us on a Zen 5, bridges
+// the gap between two loops of a primitive. OpenMP reads the variable when it is loaded, so only
+// started processes get it from here.
 constexpr char kOpenMpSpins[] = "GOMP_SPINCOUNT=1000";
 
 constexpr absl::Duration kEndTime = absl::Seconds(1);
@@ -99,8 +99,8 @@ std::vector<char*> EnvironmentForChildren() {
 }
 
 // Starts this program with descriptors at kBeyondInherited or above, which it finds at
-// kInheritedFirst and on. The id returned may be another's when the process has ended: nobody waits
-// for it.
+// kInheritedFirst and on. Once the process has ended, the returned id may be reused: the process is
+// not waited for.
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& words,
                             absl::Span<const Descriptor> descriptors) {
   signal(SIGCHLD, SIG_IGN);  // the system forgets processes that end

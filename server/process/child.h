@@ -31,11 +31,11 @@ class Child {
   static absl::StatusOr<std::unique_ptr<Child>> Start(RoleFlags flags,
                                                       absl::Span<const int> descriptors = {});
 
-  // Somebody at the other end of `channel`, who ends when that is closed; `pid` is the process's
-  // that holds it, 0 for none of its own.
+  // Wraps the process `pid` at the other end of `channel`, which ends when the channel is closed.
+  // 0: the other end has no process of its own.
   explicit Child(Channel channel, pid_t pid = 0);
-  // Closes the channel. A process that does not end by itself, as one that is stopped (SIGSTOP)
-  // does not, is killed soon; nobody waits for it.
+  // Closes the channel. Kills soon, without waiting, a process that does not end by itself, such as
+  // a stopped one (SIGSTOP).
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

@@ -22,7 +22,7 @@
 
 namespace warpcall {
 
-// Owns one piece of memory; move-only. Knows nothing of who allocated it but how to give it back.
+// Owns one piece of memory; move-only. Keeps no more of the allocator than its Release function.
 class Buffer {
  public:
   using Release = void (*)(void* owner, void* data, size_t bytes);
@@ -118,7 +118,7 @@ struct DeviceActivity {
   std::string name;      // a kernel's, demangled; "copy to device", ...
   int64_t start_ns = 0;  // MonotonicNs's clock
   int64_t end_ns = 0;
-  int64_t stream = 0;  // tells streams apart
+  int64_t stream = 0;  // identifies the stream
   int64_t bytes = 0;   // for copies and memory sets
   int32_t registers_per_thread = 0;
   int64_t shared_memory_bytes = 0;  // per block, static and dynamic

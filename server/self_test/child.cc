@@ -21,10 +21,10 @@
 namespace warpcall::self_test {
 namespace {
 
-// Larger problems tell no more of a rate, and pinning memory for a GPU takes its time.
+// Larger problems add nothing to a rate, and pinning memory for a GPU takes time.
 constexpr int64_t kCpuElementsMax = int64_t{1} << 18;
 constexpr int64_t kGpuElementsMax = int64_t{1} << 22;
-// Libraries look for their best way anew for each size.
+// Libraries search again for each size.
 constexpr int64_t kCpuElementsStep = 4;
 constexpr int64_t kGpuElementsStep = 64;
 constexpr uint8_t kSmallNumber =

@@ -61,8 +61,8 @@ Unavailability::Cause CauseOf(Family family, const absl::Status& status);
 // Says why there is no device.
 void ReportNoDevice(const process::Channel& channel, const absl::Status& status);
 
-// Tries each row, measures the rate of those that work, and reports both. Ends early when the
-// device was lost or nobody listens. Signals that end a process are reported with the row.
+// Tries each row, measures the rate of the working ones, and reports both. Ends early if the device
+// was lost or the server is gone. Signals that end a process are reported with the row.
 absl::Status RunTrials(const process::Channel& channel, const Trials& trials);
 
 }  // namespace warpcall::self_test

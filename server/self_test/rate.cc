@@ -8,7 +8,7 @@
 namespace warpcall::self_test {
 namespace {
 
-// As the server's history of what jobs took has it: shorter ones tell more of fixed costs.
+// As in the server's history of jobs: shorter runs mostly measure fixed costs.
 constexpr int64_t kLongEnoughNs = 1'000'000;
 constexpr int64_t kElementsMin = 1024;
 constexpr int kRuns = 2;

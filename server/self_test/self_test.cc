@@ -140,7 +140,7 @@ void ShareRates(const Registry& registry, std::vector<Verdict>* verdicts) {
   }
 }
 
-// Tells whether the row under way takes too long.
+// Checks if the current row has taken too long.
 class SelfTest::Watch {
  public:
   Watch(const process::Child& child, int64_t ns_max) : child_(child), ns_max_(ns_max) {}
@@ -254,7 +254,7 @@ void SelfTest::TryAll(const Subject& subject, std::vector<int> rows, const Take&
 absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows, const Take& take) {
   std::unique_ptr<process::Child> child;
   ASSIGN_OR_RETURN(child, options_.start(subject.device, *rows));
-  // Nobody waits for a row to end by itself.
+  // The child is killed on return, even while a row runs.
   const absl::Cleanup end_child = [&child] { child->Kill(); };
   int current = -1;
   const auto done = [&](Verdict verdict) {

@@ -48,8 +48,8 @@ class SelfTest {
     std::function<absl::StatusOr<std::unique_ptr<process::Child>>(const std::string& device,
                                                                   const std::vector<int>& rows)>
         start;
-    // A row hangs when it has kept the machine, and the clock, busy for so long; or for six times
-    // as long by the clock alone, since a busy machine may not let it.
+    // A row hangs once it has kept the machine and the clock busy for this long. On a machine busy
+    // with other work, six times as long by the clock alone.
     int64_t row_ns_max = 10'000'000'000;
     // Called when a child begins with a row that Await waits for, the `number`th of `count`; with
     // -1 when all have their verdicts. Thread-safe.
@@ -62,28 +62,28 @@ class SelfTest {
   // Ends what still runs.
   ~SelfTest();
 
-  // Waits for the end of what was started: one verdict, by id, for each row that was tried since
-  // the last Await and not told of by TryOthers.
+  // Waits for the end of the started trials. Returns one verdict, by id, for each row tried since
+  // the last Await and not reported by TryOthers.
   std::vector<Verdict> Await();
 
   // The rows that are slow to plan, in the order in which TryOthers tries them: by kernel, those
   // first of which nothing else runs on the device.
   const std::vector<int>& others() const { return others_; }
-  // Starts to try them, one after the other. `tell` gets all the verdicts of a kernel on one kind
-  // of device at once, so that there is one moment from which on they are offered; the last call is
-  // for the last kernel. It is called by one thread at a time. REQUIRES: Await has returned.
+  // Starts to try them, one after the other. `tell` gets all verdicts of a kernel on one kind of
+  // device at once, so that its rows are offered from one moment on. The last call is for the last
+  // kernel. One thread at a time calls it. REQUIRES: Await has returned.
   using Tell = std::function<void(std::vector<Verdict>)>;
   void TryOthers(Tell tell);
 
  private:
-  class Watch;  // tells when a row takes too long
+  class Watch;  // detects a row that takes too long
   // Takes the verdicts of one thread's rows.
   using Take = std::function<void(Verdict)>;
 
   // Tries `rows` with as many children as it takes.
   void TryAll(const Subject& subject, std::vector<int> rows, const Take& take);
-  // Tries `rows` with one child until one ends it; takes out those that it was done with.
-  // CANCELLED when nobody waits, other errors when it was no row that ended the child.
+  // Tries `rows` with one child until one ends it; removes the finished ones. CANCELLED if the
+  // self-test is destroyed, other errors if something else than a row ended the child.
   absl::Status TrySome(const Subject& subject, std::vector<int>* rows, const Take& take);
   absl::StatusOr<Report> Next(const process::Channel& channel, const Watch& watch) const;
   void Keep(Verdict verdict) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -94,7 +94,7 @@ class SelfTest {
   const Registry& registry_;
   const Options options_;
   const std::vector<int> others_;
-  const int stop_;         // an eventfd, readable when nobody waits any more
+  const int stop_;         // an eventfd, readable once the self-test ends
   const int first_count_;  // rows of all subjects that are not others_
   absl::Mutex mutex_;
   int begun_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -104,7 +104,7 @@ class SelfTest {
   std::vector<std::thread> threads_;     // last: they use the others
 };
 
-// Those of a device kind whose ops have cases, and that are, or are not, slow to plan.
+// Returns the rows of a device kind whose ops have cases, and whose `slow_to_plan` is as given.
 std::vector<int> RowsToTry(const Registry& registry, DeviceKind kind, bool slow_to_plan);
 
 // Rows that have no rate get that of a row of their kernel, family and device kind.

@@ -63,13 +63,13 @@ class Tracer {
   // followed.
   std::optional<Span> Begin(const std::optional<Parent>& parent);
 
-  // Never waits for whoever takes the records but while they change hands.
+  // Waits for the thread that takes the records only while they change hands.
   void Add(Record record);
 
-  // All records, when there are `enough` of them, or `timeout` is over, or Stop was called. They
-  // are the caller's, who says by NoteSent or NoteFailed what became of them.
+  // Waits for `enough` records, for `timeout`, or for Stop, and returns all records. The caller
+  // owns them, and reports their outcome by NoteSent or NoteFailed.
   std::vector<Record> Take(size_t enough, absl::Duration timeout);
-  // From now on Take waits no more.
+  // Ends the waits of Take, also of later calls.
   void Stop();
   bool stopped() const;
   // Returns true if Stop was called before `timeout` was over.
@@ -92,7 +92,7 @@ class Tracer {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Ids for spans below a request's: random, as W3C Trace Context wants them.
+// Returns an id for a span below a request's: random, as W3C Trace Context requires.
 SpanId NewSpanId();
 
 // Reads `digits`, hexadecimal ones in lower case, two for each byte of `id`.

@@ -16,10 +16,10 @@
 namespace warpcall::worker {
 namespace {
 
-// How long a failed job's memory is kept for a process that was told to end, and whose device may
-// still write there.
+// Time for which a failed job's memory is kept after its process was asked to end, since the
+// process's device may still write there.
 constexpr absl::Duration kEndTimeout = absl::Seconds(1);
-// How often a lane that waits for its worker looks whether its work must end.
+// Interval at which a lane that waits for its worker checks for the end of its work.
 constexpr int64_t kLookPeriodUs = 50'000;
 
 }  // namespace

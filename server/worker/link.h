@@ -57,13 +57,13 @@ class Link {
 
   const process::Channel& control() const { return ends_.child->channel(); }
 
-  // Hands the lane's worker thread a job and waits for what became of it. UNAVAILABLE when the
-  // process is gone, and then nothing touches the job's memory any more.
-  // A process that has not answered when `watch`, which may be null, says that the work must end is
+  // Hands the lane's worker thread a job and waits for the result. UNAVAILABLE if the
+  // process is gone; nothing touches the job's memory after that. If `watch`, which may
+  // be null, says that the work must end, a process that has not answered by then is
   // ended.
   absl::StatusOr<RunReply> Run(size_t lane, const RunRequest& request, const RunWatch* watch);
 
-  // Ends the process; whoever waits for its sockets sees that they are closed. May be called again.
+  // Ends the process; waits on its sockets then see them closed. May be called again.
   void Break();
 
  private:

@@ -97,7 +97,7 @@ absl::Status RingFor(MailSignal* signal, int socket) {
   return RingBell(socket);
 }
 
-// Whoever has taken the sleeper's word back rings, and then that bell must be waited for.
+// A writer that has reset the reader's flag rings, and the reader must wait for that bell.
 bool GoToSleep(MailSignal* signal, uint32_t messages) {
   signal->reader_sleeps.store(1);
   return signal->messages.load() != messages || signal->reader_sleeps.exchange(0) == 0;

@@ -1,7 +1,7 @@
 // A place in memory that two processes share, through which one hands the other a message at a
-// time. The reader looks for it awake for a while, then sleeps at a socket, where the writer rings:
-// a hop costs a microsecond while both are at work and a wake-up otherwise. The socket also tells
-// that the other process is gone.
+// time. The reader polls it for a while, then sleeps at a socket, where the writer rings. A hop
+// costs a microsecond while both are running, and a wake-up otherwise. The socket also shows that
+// the other process is gone.
 #pragma once
 
 #include <atomic>
@@ -46,15 +46,15 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 // The writer's side, once the message is in place: UNAVAILABLE when the reader slept and is gone.
 absl::Status RingFor(MailSignal* signal, int socket);
-// A step of AwaitMail: says that the reader sleeps from now on, unless `messages` have been put in.
-// False when they have; nobody rings then.
+// Marks the reader as asleep, unless `messages` have been put in, as one step of AwaitMail. Returns
+// false if they have; the writer does not ring then.
 bool GoToSleep(MailSignal* signal, uint32_t messages);
 
 // How a reader waits.
 struct MailWait {
   int socket;
   SpinPlaces* places;
-  // Asked as often as the socket's own time limit (SO_RCVTIMEO) ends a wait; null: never.
+  // Checked each time the socket's own limit (SO_RCVTIMEO) ends a wait; null: never.
   const RunWatch* watch = nullptr;
 };
 

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<RemoteDevice>> StartWorker(const WorkerOptions& o
 // The process alone, and the server's ends of what joins it: see RemoteOptions::start.
 absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging);
 
-// In the worker: what SpawnWorker left for so many ordinary lanes.
+// Returns SpawnWorker's descriptors for `lanes` ordinary lanes. Called in the worker.
 Ends InheritedEnds(const process::Channel& parent, int lanes);
 
 }  // namespace warpcall::worker

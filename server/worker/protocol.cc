@@ -21,7 +21,7 @@
 namespace warpcall::worker {
 namespace {
 
-// No process compiles so often, or for so many nanoseconds; sums of some stay numbers.
+// Upper bound that no process reaches in compilations or nanoseconds; sums do not overflow.
 constexpr int64_t kCompileCountMax = int64_t{1} << 53;
 
 template <size_t kSize>

@@ -82,7 +82,7 @@ class RemoteExecutor final : public Executor {
   }
 
  private:
-  // Said here, because the next worker may be at work before anyone asks for the device's health.
+  // Reported here, since the next worker may serve before any caller checks the device's health.
   absl::Status Unavailable(absl::string_view why) const {
     return RefuseFor(RejectReason::kDeviceLost,
                      absl::UnavailableError(absl::StrCat(device_->properties().name, ": ", why)));

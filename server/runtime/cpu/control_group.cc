@@ -25,7 +25,7 @@ struct Group {
   std::string path;
 };
 
-// Those that limit what `controller` is about, the outermost first in each hierarchy.
+// Returns the groups that limit `controller`, the outermost first in each hierarchy.
 std::vector<Group> GroupsOf(absl::string_view controller, const std::string& root) {
   std::vector<Group> groups;
   std::ifstream file(root + "/proc/self/cgroup");

@@ -19,7 +19,7 @@
 namespace warpcall {
 namespace {
 
-// From this size on, memory is asked for in huge pages: a fault every 2 MiB instead of every 4 KiB.
+// From this size on, memory uses huge pages: a fault every 2 MiB instead of every 4 KiB.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 int64_t NowNs() {

@@ -21,9 +21,9 @@ namespace {
 constexpr size_t kUseStagingBytesMax = size_t{2} << 20;
 // For kernels that read elements again and again: the L2 does not keep host memory.
 constexpr size_t kUseStagingRereadBytesMax = size_t{64} << 10;
-// Bytes of a round's operands. Smaller ones leave less uncovered at both ends, larger cost fewer
-// copies and launches: 256 MiB in and out on an H200 took 6206, 6214, 6184 and 6003 us in rounds of
-// 2, 4, 8 and 16 MiB.
+// Operand bytes of a round. Smaller rounds leave less uncovered at both ends, larger rounds cost
+// fewer copies and launches: 256 MiB in and out on an H200 took 6206, 6214, 6184 and 6003 us in
+// rounds of 2, 4, 8 and 16 MiB.
 constexpr size_t kRoundBytes = size_t{16} << 20;
 
 // True once a GPU of this process was lost. CUDA 13 with driver 580 then answers every call of

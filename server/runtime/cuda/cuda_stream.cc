@@ -13,7 +13,7 @@ namespace {
 // H200's host when it was waited for awake for 100 us only. Longer jobs than this lose little.
 constexpr std::chrono::microseconds kSpin{1000};
 
-// From so many bytes on, copying them takes longer than enqueuing two stamps more.
+// From this size on, a copy takes longer than enqueuing two more stamps.
 constexpr size_t kClockBytesMin = size_t{4} << 20;
 
 absl::StatusOr<cuda::StreamHandle> CreateHandle(CudaDevice* device) {

@@ -36,8 +36,8 @@ void AddExisting(const std::string& pattern, std::vector<std::string>* files) {
   globfree(&found);
 }
 
-// CUPTI opens these by their names alone when it counts, so those beside it have to be there
-// already when its folder is not one that the loader searches.
+// Opens CUPTI's neighbours, which CUPTI itself opens by name alone when it counts. They must be
+// loaded already if the loader does not search CUPTI's folder.
 void OpenNeighbours(const std::string& file) {
   const size_t slash = file.rfind('/');
   if (slash == std::string::npos) return;

@@ -12,8 +12,8 @@
 
 namespace warpcall::cupti {
 
-// Notes every launch into a context, by any thread, from its creation to its end. One at a time in
-// a process, and none beside another tool: UNAVAILABLE.
+// Logs every launch into a context, by any thread, from its creation to its end. UNAVAILABLE if the
+// process has another log, or another tool is attached.
 class LaunchLog {
  public:
   static absl::StatusOr<std::unique_ptr<LaunchLog>> Create(const Api& api, CUcontext context);

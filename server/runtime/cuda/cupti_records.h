@@ -1,4 +1,4 @@
-// From CUPTI's activity records to activities for people; plain functions.
+// Converts CUPTI's activity records to activities for people; plain functions.
 #pragma once
 
 #include <cupti.h>

@@ -1,6 +1,6 @@
-// Times kernels beside copies in other streams. An event's time is written to host memory, behind
-// whatever the copies have under way on PCIe: beside copies both ways, an event before and one
-// after a kernel of 4 us lay 15 us apart on an H200. These stamps stay on the GPU until the job is
+// Times kernels while copies run in other streams. An event's time is written to host memory,
+// behind the copies that are on PCIe: with copies both ways, the events before and after a
+// kernel of 4 us lay 15 us apart on an H200. These stamps stay on the GPU until the job is
 // done.
 #pragma once
 

@@ -25,7 +25,7 @@ class Gpu {
   Device device() const { return device_; }
   // Has the ratios of the time since the last call; none on the first. Without Xid errors.
   GpuReading Read();
-  // Asks for Xid errors to be reported to `events`.
+  // Registers `events` for the GPU's Xid errors.
   void Register(EventSet events);
 
  private:

@@ -23,9 +23,9 @@ struct MonitorOptions {
   absl::Duration patience = absl::Seconds(1);
 };
 
-// Thread-safe. NVML is called by the monitor's thread only, the first time (which takes up to a
-// second) included, so a call that hangs holds up nobody: readings stay as they were, and the
-// destructor leaves the thread to itself when its patience ends.
+// Thread-safe. Only the monitor's thread calls NVML, also the first time, which takes up to a
+// second. A call that hangs therefore delays no other thread: readings stay as they were, and the
+// destructor detaches the thread after a time limit.
 class Monitor {
  public:
   Monitor(const Api& api, const std::vector<WatchedGpu>& gpus, const MonitorOptions& options = {});

@@ -14,7 +14,7 @@ nvtxDomainHandle_t Domain() {
   return domain;
 }
 
-// Registered with the tool once a thread; literals are told apart by where they lie.
+// Registers a literal once per thread, by its address.
 nvtxStringHandle_t Registered(const char* name) {
   thread_local absl::flat_hash_map<const void*, nvtxStringHandle_t> strings;
   const auto [entry, is_new] = strings.try_emplace(name, nullptr);
