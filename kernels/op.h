@@ -174,7 +174,7 @@ struct Op {
   // Roles of the first inputs, in their order, for problems in parts where the kind of independence
   // does not decide. Inputs beyond the list are split, as outputs are.
   std::vector<OperandRole> input_roles = {};
-  // Which problems of kBroadcastRows are one piece, whatever their inputs. Null: none.
+  // Returns true for problems of kBroadcastRows that are one piece whatever the inputs. Null: none.
   bool (*is_one_piece)(const Problem& problem) = nullptr;
   // Null: there is nothing to compare outputs with.
   const Definition* definition = nullptr;

@@ -1,4 +1,4 @@
-// How problems fall into parts that do not depend on each other.
+// Divides problems into parts that do not depend on each other.
 #include <algorithm>
 #include <string>
 
@@ -53,7 +53,7 @@ bool RowsShareB(const Op& op, const Problem& problem) {
          !std::get<bool>(problem.attributes[IndexOf(op, "transpose_a")]);
 }
 
-// How a problem falls into parts.
+// The division of a problem into parts.
 struct Division {
   // Number of trailing dimensions that each split operand keeps. The dimensions before those become
   // one, that of the parts.

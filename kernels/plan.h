@@ -40,11 +40,11 @@ class Plan {
     size_t workspace_bytes = 0;
     // The row's variant that the plan runs; 0 for a row without variants.
     int variant = 0;
-    // Its launch depends on nothing but where the operands and the workspace lie, so that a
-    // recording of it may take its place.
+    // The launch depends on nothing but the addresses of the operands and the workspace, so that a
+    // recording may replace it.
     bool may_be_replayed = false;
-    // It keeps code that was compiled for it: up to a megabyte of host memory, and some of the
-    // device's.
+    // The plan keeps code that was compiled for it: up to a megabyte of host memory, and some
+    // device memory.
     bool is_compiled = false;
   };
 
@@ -81,7 +81,7 @@ class Plan {
 
 using PlanPtr = std::shared_ptr<const Plan>;
 
-// Where a row may try its candidates while it makes a plan: what is written are outputs.
+// Resources with which a row may try candidates while it plans. The outputs may be written.
 struct Tryout {
   void* stream = nullptr;  // as LaunchContext's; idle, and may be waited for
   const Operands* operands = nullptr;
@@ -89,7 +89,7 @@ struct Tryout {
   absl::FunctionRef<absl::StatusOr<void*>(size_t)> workspace;
 };
 
-// In place of the number of a variant: the one that the row finds best.
+// Variant number that leaves the choice to the row.
 inline constexpr int kRowsChoice = -1;
 
 // The inputs of planning. `device` and `libraries` outlive the plan, the others the call.

@@ -81,7 +81,7 @@ bool Registry::Matches(const Row& row, absl::string_view requested) {
 
 bool Registry::Pins(const Row& row, absl::string_view requested) {
   const absl::string_view family = FamilyName(row.implementation.family);
-  // Without a string of its own: each request comes here.
+  // Avoids making a string: each request runs this.
   if (absl::ConsumePrefix(&requested, family) && !absl::ConsumePrefix(&requested, ":"))
     requested =
         absl::string_view(requested.data() - family.size(), requested.size() + family.size());

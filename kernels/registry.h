@@ -18,7 +18,7 @@
 
 namespace warpcall {
 
-// Why a machine can't run a row.
+// The reason why a machine can't run a row.
 struct Unavailability {
   enum class Cause : uint8_t {
     kDriver,
@@ -135,7 +135,7 @@ class Registry {
   // As CheckRuns, for a row that `requested` matches: "auto" is refused rows that deviate.
   static absl::Status CheckServes(const Row& row, absl::string_view requested,
                                   const Problem& problem, const DeviceProperties& device);
-  // Why "auto" leaves the row out for `type`; null where it does not.
+  // Returns why "auto" leaves the row out for `type`; null if "auto" does not.
   static const char* WhyNotAuto(const Row& row, DataType type);
 
  private:

@@ -11,7 +11,7 @@
 namespace warpcall {
 namespace {
 
-// At most this many special values per tensor, so that in long rows and sums some results stay
+// Limits the special values per tensor, so that in long rows and sums some results stay
 // finite.
 constexpr int64_t kSpecialsMax = 24;
 
@@ -80,7 +80,7 @@ void ScatterSpecials(T* data, int64_t elements, std::mt19937_64& random) {
   }
 }
 
-// Where run `i` of `runs` has its spike.
+// Returns the place of the spike in run `i` of `runs`.
 int64_t SpikeAt(int64_t i, const TensorSpec& spec, std::mt19937_64& random) {
   const int64_t length = spec.dims.back();
   const int64_t runs = spec.elements() / length;

@@ -24,10 +24,10 @@ class AtomicFile {
   ~AtomicFile();
 
   absl::Status Write(absl::string_view bytes);
-  // Lets everybody read it, and forces it to the disk: a machine that stops leaves the old file or
-  // the new one.
+  // Makes the file readable for everybody and syncs it to disk: after a machine stops, either the
+  // old or the new file is there.
   absl::Status Publish();
-  // Gives it its name, in the same folder. Replaces a file that has the name.
+  // Renames the file to `path`, in the same folder. Replaces an existing file.
   absl::Status Commit(const std::string& path);
 
  private:

@@ -44,7 +44,7 @@ bool CompileThreads::Run(std::function<void()> work, const StopFlag* stop) {
   }
   if (AwaitUnlessStopped(task->done, stop)) return true;
   absl::MutexLock lock(&mutex_);
-  // Unless a thread has it already.
+  // Removes the task unless a thread has already started it.
   tasks_.erase(std::remove(tasks_.begin(), tasks_.end(), task), tasks_.end());
   return false;
 }

@@ -34,7 +34,7 @@ struct Counts {
     return *this;
   }
 
-  // To what is known of the same process later, or was known earlier.
+  // Merges counts of the same process, whether later or earlier ones.
   void Advance(const Counts& other) {
     for (size_t i = 0; i < fields.size(); ++i) fields[i] = std::max(fields[i], other.fields[i]);
     for (size_t i = 0; i < compilations.size(); ++i)

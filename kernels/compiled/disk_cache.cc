@@ -156,7 +156,7 @@ void DiskCache::Put(const Sha256& key, absl::string_view data) const {
   absl::StatusOr<AtomicFile> file = CreateUnfinished(folder_);
   if (!file.ok()) return;
   const Header header = HeaderOf(key, data);
-  // It is not forced onto the disk: what a machine's end leaves of it is no match for its checksum.
+  // The file is not synced to disk: a truncated file does not match its checksum.
   if (file->Write({reinterpret_cast<const char*>(&header), sizeof(header)}).ok() &&
       file->Write(data).ok() && file->Commit(PathOf(key)).ok())
     Trim();

@@ -13,9 +13,9 @@
 
 namespace warpcall::compiled {
 
-// Any number of processes share a folder, without locks: a file appears complete, by a rename, and
-// is checked whenever it is read. Nothing fails because of a disk that is full or broken; what
-// can't be kept is not. Thread-safe.
+// Any number of processes share a folder, without locks. A rename makes a complete file appear, and
+// each read checks it. A full or broken disk causes no errors; a file that can't be written is left
+// out. Thread-safe.
 class DiskCache {
  public:
   struct Limits {

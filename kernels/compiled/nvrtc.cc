@@ -56,7 +56,7 @@ absl::StatusCode CodeOf(NvrtcApi::Result result) {
 }
 
 std::string Clipped(std::string log) {
-  // Its zero, and the end of its last line.
+  // Drops the log's terminating zero and last newline.
   log.erase(std::find(log.begin(), log.end(), '\0'), log.end());
   absl::string_view text = absl::StripSuffix(log, "\n");
   if (text.size() <= Nvrtc::kLogBytesMax) return std::string(text);

@@ -76,11 +76,11 @@ class Nvrtc {
 // The newest version that is known to work, opened once per process. Thread-safe.
 absl::StatusOr<const Nvrtc*> LoadNvrtc();
 
-// As Nvrtc::Compile.
+// Compiles with Nvrtc::Compile's contract.
 using CompileFunction = std::function<absl::StatusOr<std::string>(
     const std::string& source, absl::Span<const std::string> options)>;
-// Compilers that are made from then on compile by `function`, in another process say; before, and
-// with null, by NVRTC in this one. Not thread-safe.
+// Makes later Compilers compile by `function`, in another process for example. Earlier ones, and
+// those made after null, compile by NVRTC in this process. Not thread-safe.
 void SetCompileFunction(CompileFunction function);
 const CompileFunction& GetCompileFunction();
 

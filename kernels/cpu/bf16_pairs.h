@@ -19,7 +19,7 @@ VectorFacts ReadVectorFacts();
 
 bool HasBf16Pairs(const VectorFacts& facts);
 
-// Which states the system keeps; 0 where it does not say.
+// Returns the states that the system keeps; 0 if the system does not report them.
 uint64_t ReadXcr0();
 
 }  // namespace warpcall::cpu

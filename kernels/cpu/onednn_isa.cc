@@ -6,7 +6,7 @@
 namespace warpcall::onednn {
 namespace {
 
-// As oneDNN knows them, without "all" and those with AMX.
+// Names as in oneDNN, without "all" and those with AMX.
 constexpr absl::string_view kWithoutAmx[] = {
     "sse41", "avx", "avx2", "avx2_vnni", "avx512_core", "avx512_core_vnni", "avx512_core_bf16"};
 

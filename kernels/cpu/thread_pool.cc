@@ -47,7 +47,7 @@ struct Job {
 
 bool HasChunks(const Job& job) { return job.next.load(std::memory_order_relaxed) < job.chunks; }
 
-// Until none is left, or `leave` says so before another is taken.
+// Runs chunks until none is left, or until `leave` is true before the next one.
 template <typename Leave>
 void RunChunks(Job& job, const Leave& leave) {
   // Relaxed is enough: the mutex that publishes the job and counts helpers out orders the body's
@@ -67,9 +67,9 @@ void RunAllChunks(Job& job) {
 
 }  // namespace
 
-// At any time `callers` threads came to compute, guests brought `brought` more, and `helpers` of
-// the pool's own are in jobs; together they are no more than the pool has, unless the callers alone
-// are. One that comes while all are taken adds itself until another ends a chunk or a call.
+// Counts the threads that compute: `callers` that came by themselves, `brought` by guests, and
+// `helpers` of the pool's own. Their sum stays within the pool's size, unless the callers alone
+// exceed it. A caller beyond the size adds itself until another thread ends a chunk or a call.
 struct ThreadPool::State {
   explicit State(int threads_in) : threads(threads_in) {}
 

@@ -32,7 +32,7 @@ class ThreadPool {
   void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body,
                    const StopFlag* stop = nullptr);
 
-  // A caller that calls a library whose threads count as the pool's do, while it lives.
+  // A caller of a library whose threads count as the pool's while the guest lives.
   class Guest {
    public:
     // Number of threads, >= 1, with the caller's.
@@ -41,8 +41,8 @@ class ThreadPool {
       int min = 1;
     };
 
-    // It gets what falls to each caller that is at work now, as far as others left it, within its
-    // wish. Threads of the pool's that are then too many go when they end what they have begun.
+    // Gets an equal share of the threads among the callers, or less if others hold more, within its
+    // wish. Surplus threads of the pool leave once they have finished the chunks they have begun.
     Guest(ThreadPool* pool, const Wish& wish);
     ~Guest();
     Guest(const Guest&) = delete;

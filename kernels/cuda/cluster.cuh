@@ -101,7 +101,7 @@ __device__ inline void CopyToShared(uint32_t to, const void* from, uint32_t byte
       : "memory");
 }
 
-// Where a box begins in a tensor of three dimensions, the fastest first.
+// Start of a box in a tensor of three dimensions, the fastest first.
 struct BoxPlace {
   int32_t x;
   int32_t y;

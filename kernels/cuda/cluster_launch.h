@@ -1,4 +1,4 @@
-// How launchers start kernels whose blocks form clusters.
+// Launches kernels whose blocks form clusters.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -49,7 +49,7 @@ class CudnnGraph {
   bool finished_ = false;
 };
 
-// Where a tensor lies that is not virtual: on the device, and by value on the host.
+// The memory of a tensor that is not virtual: on the device, and by value on the host.
 struct CudnnBinding {
   int64_t id;
   void* memory;
@@ -80,8 +80,8 @@ class CudnnGraphPlan {
 
 using CudnnGraphPlans = std::vector<std::shared_ptr<const CudnnGraphPlan>>;
 
-// At most `plans_max` plans that need at most `workspace_bytes_max`, what cuDNN expects to be best
-// first. An error says why there is none.
+// Limits the search to `plans_max` plans that need at most `workspace_bytes_max`, cuDNN's expected
+// best first. Without any such plan the error gives the reason.
 struct CudnnPlanLimits {
   int plans_max;
   int64_t workspace_bytes_max;

@@ -25,7 +25,7 @@ absl::StatusOr<CudnnLease> CudnnHandles::Acquire(cudaStream_t stream) {
   const size_t index = Take(stream, &entry);
   CudnnLease lease(this, index, entry.handle);
   if (entry.handle != nullptr && entry.stream == stream) return lease;
-  // Without the lock, because creating a handle takes long: the entry is in use, so ours.
+  // Creating a handle takes long, so the lock is free: the entry is marked in use.
   if (entry.handle == nullptr)
     RETURN_IF_ERROR(api->ToStatus(api->Create(&entry.handle), "creating a cuDNN handle"));
   lease.handle_ = entry.handle;

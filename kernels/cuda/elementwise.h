@@ -1,4 +1,4 @@
-// How launchers cover a tensor with the tiles of elementwise.cuh.
+// Covers a tensor with the tiles of elementwise.cuh.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ constexpr int kRounds = 5;
 // Below this difference the order of the candidates counts for more than the measurement.
 constexpr double kWorthIt = 1.0025;
 
-// Two events around what is enqueued.
+// Times work on a stream by two events around it.
 class Stopwatch {
  public:
   explicit Stopwatch(cudaStream_t stream) : stream_(stream) {}
@@ -52,7 +52,7 @@ class Stopwatch {
     return ToStatus(cudaEventCreate(&end_), "creating an event");
   }
 
-  // How long the GPU takes for what `enqueue` enqueues, in ms.
+  // Returns the GPU's time for the work that `enqueue` enqueues, in ms.
   absl::StatusOr<double> Measure(absl::FunctionRef<absl::Status()> enqueue) {
     RETURN_IF_ERROR(ToStatus(cudaEventRecord(begin_, stream_), "recording an event"));
     RETURN_IF_ERROR(enqueue());
@@ -164,7 +164,7 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-// In rounds over all of them, so that a change of clocks or a neighbour's kernel meets each alike.
+// Runs all finalists in each round, so that a change of clocks or a neighbour's kernel hits all.
 absl::Status Race(Clock::time_point deadline, cudaStream_t stream, Stopwatch* stopwatch,
                   std::vector<Finalist>* finalists) {
   for (int round = 0; round < kRounds; ++round) {

@@ -1,4 +1,4 @@
-// Which of several ways to do the same is the fastest, by trying.
+// Finds the fastest of several ways to do the same work, by trying them.
 #pragma once
 
 #include <cuda_runtime_api.h>

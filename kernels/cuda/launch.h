@@ -33,10 +33,10 @@ struct Grid {
   bool early = false;       // launches may begin early: early_launch.h
 };
 
-// Any number of blocks that a tensor in memory can need: those beyond the limit of x go on in y,
-// and the last y may have blocks left over, which must do nothing. Kernels get their number from
-// BlockIndex() in threads.cuh. More than kGridMax x 65535 blocks, 2^47, are refused by the launch
-// itself. REQUIRES: blocks > 0.
+// Makes the grid for any number of blocks that a tensor in memory can need: blocks beyond the limit
+// of x go on in y, and the last y may have surplus blocks, which must do nothing. Kernels get their
+// number from BlockIndex() in threads.cuh. The launch itself refuses more than kGridMax x 65535
+// blocks, 2^47. REQUIRES: blocks > 0.
 inline Grid GridOf(int64_t blocks, int threads) {
   WARPCALL_DCHECK(blocks > 0 && threads > 0 && threads <= 1024, blocks, threads);
   const int64_t x = std::min(blocks, kGridMax);
@@ -106,8 +106,8 @@ struct LaunchedKernel {
         gpu_kernels(gpu_kernels_in) {}
 };
 
-// On the current device, by the occupancy API and the kernel's attributes. Waves are blocks over
-// the blocks that the device holds at once.
+// Computes the shape on the current device, from the occupancy API and the kernel's attributes.
+// Waves are all blocks divided by the blocks that the device holds at once.
 absl::StatusOr<LaunchShape> ShapeOf(const LaunchedKernel& launched, const DeviceProperties& device);
 
 // Returns launched.code, or the name of a linked kernel if the runtime knows it.

@@ -70,7 +70,7 @@ constexpr int kDepthBytes = 128;
 constexpr int kStepBytes = 32;
 constexpr int kABytes = kRows * kDepthBytes;
 constexpr int kStageBytes = kWarpgroups * kABytes + kColumns * kDepthBytes;
-// As many as a multiprocessor holds, so that operands change as they do in a product.
+// The most that a multiprocessor holds, so that operands change as they do in a product.
 constexpr int kStages = 4;
 constexpr int kSwizzleBytes = 1024;  // alignment of addresses
 constexpr int kSharedBytes = kStages * kStageBytes + kSwizzleBytes;

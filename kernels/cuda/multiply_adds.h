@@ -6,9 +6,9 @@
 
 namespace warpcall::cuda {
 
-// As a MultiplyAddsSource: some 2 ms of work. Random operands, never zeros, which a GPU multiplies
-// at less power and so faster. UNIMPLEMENTED for what is no float32 on a GPU that is not of compute
-// capability 9.0, and in a build that is not for its architecture 90a.
+// A MultiplyAddsSource: some 2 ms of work. Random operands, never zeros, which a GPU multiplies at
+// less power and so faster. UNIMPLEMENTED for types other than float32 on a GPU other than of
+// compute capability 9.0, and in a build without its architecture 90a.
 absl::StatusOr<MultiplyAdds> MultiplyAddsOn(Arithmetic arithmetic, const DeviceProperties& device);
 
 }  // namespace warpcall::cuda

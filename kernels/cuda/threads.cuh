@@ -1,4 +1,4 @@
-// Where a thread stands, and what its neighbours know.
+// The place of a thread, and reductions over its neighbours.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ __device__ inline int64_t BlockIndex() {
   return static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
 }
 
-// Over groups of kLanes neighbouring lanes, a power of two; every lane gets the result. All 32
-// lanes of the warp must call.
+// Reduces over groups of kLanes neighbouring lanes, a power of two; every lane gets the result. All
+// 32 lanes of the warp must call.
 template <int kLanes>
 __device__ float MaxOfLanes(float x) {
   static_assert(kLanes >= 1 && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0);
@@ -21,7 +21,7 @@ __device__ float MaxOfLanes(float x) {
   return x;
 }
 
-// As MaxOfLanes.
+// Reduces as MaxOfLanes does.
 template <int kLanes>
 __device__ float SumOfLanes(float x) {
   static_assert(kLanes >= 1 && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0);

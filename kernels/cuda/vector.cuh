@@ -30,7 +30,7 @@ __device__ inline float Widen(BFloat16 value) {
   return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
 }
 
-// To nearest, ties to even; NaN stays NaN (not its payload), overflow becomes infinity.
+// Rounds to nearest, ties to even; NaN stays NaN (not its payload), overflow becomes infinity.
 template <typename T>
 __device__ T Narrow(float value) {
   if constexpr (std::is_same_v<T, Float16>) {

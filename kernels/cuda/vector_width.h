@@ -1,5 +1,5 @@
-// How many elements the widest access to global memory takes: plain C++, for what chooses kernels
-// without a GPU.
+// Sizes of the widest access to global memory, in elements: plain C++, for code that chooses
+// kernels without a GPU.
 #pragma once
 
 #include <cstddef>

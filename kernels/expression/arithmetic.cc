@@ -87,7 +87,7 @@ double OwnError(Operator op, double size, const Bounded& x) {
   return kAnything;
 }
 
-// How far `other` lies from `value`.
+// Returns the distance of `other` from `value`.
 double Distance(double other, double value) {
   if (other == value || (std::isnan(other) && std::isnan(value))) return 0;
   const double distance = std::fabs(other - value);
@@ -156,8 +156,8 @@ Bounded WithOwn(const Node& node, const Bounded& moved, double raw, const Bounde
 
 }  // namespace
 
-// In minimum and maximum NaN wins, and the second operand where both are equal: zeros may differ in
-// their signs.
+// In minimum and maximum NaN wins. Of two equal operands the second wins: zeros may differ in their
+// signs.
 double Compute(const Node& node, const double* operands) {
   const double a = operands[0];
   switch (node.op) {

@@ -208,8 +208,8 @@ __device__ __forceinline__ void StorePart(T* at, const float (&values)[kVector],
 }
 )";
 
-// Over the threads of a row: by warps, and then over the warps of a block, by shared memory that no
-// other reduction uses. All lanes of a pair get the same bits.
+// Reductions over the threads of a row: by warps, and then over the warps of a block, by shared
+// memory that no other reduction uses. All lanes of a pair get the same bits.
 constexpr char kReductions[] = R"(
 struct Sum {
   template <typename Value>
@@ -264,7 +264,7 @@ std::string AccessText(int bytes) {
                           absl::StrJoin(inputs, ", "), words);
 }
 
-// How one element and two are converted; float32 needs nothing.
+// Returns the conversions of one element and of two; float32 needs none.
 const char* ConversionText(DataType type) {
   switch (type) {
     case DataType::kFloat32:

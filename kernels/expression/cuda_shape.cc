@@ -29,7 +29,7 @@ constexpr int kReadAgainStatementsMax = 1024;
 // Enough to keep every GPU of today busy: several rows a thread are for larger problems.
 constexpr int64_t kBlocksMin = 512;
 
-// In which pass each wide node is computed, and in which it is last needed.
+// The passes that compute each wide node, and the passes that last need it.
 struct Life {
   std::vector<int> computed;  // -1: in none
   std::vector<int> needed;

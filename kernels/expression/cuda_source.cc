@@ -49,7 +49,7 @@ class Writer {
   }
 
   std::string Write() {
-    // As many blocks as a multiprocessor needs for 1024 threads, which bounds their registers.
+    // Blocks per multiprocessor for 1024 threads there, which bounds their registers.
     const std::string blocks = shape_.form == Form::kKeptRows && shape_.threads > 32
                                    ? absl::StrCat(", ", 1024 / shape_.threads)
                                    : "";
@@ -185,7 +185,7 @@ class Writer {
     return offset;
   }
 
-  // Where the row's elements begin, of inputs and of what dropout counts in.
+  // Writes the offsets of the row's first elements, for inputs and dropouts.
   void WriteOffsets() {
     for (size_t i = 0; i < layout().inputs.size(); ++i)
       Line(absl::StrCat("  const i64 o", i, " = ", RowOffset(layout().inputs[i]), ";"));
@@ -238,8 +238,8 @@ class Writer {
       Line(absl::StrCat("  if (lane == 0) y[row] = Narrow(", Name(Result()), ");"));
   }
 
-  // Every other pass goes from the row's end, where the one before stopped: the second-level cache
-  // may still hold that.
+  // Every other pass starts at the row's end, where the pass before stopped: the L2 cache may still
+  // hold those elements.
   void BeginReading(bool backwards) {
     const int64_t step = int64_t{shape_.threads} * shape_.vector;
     const int64_t columns = layout().columns;

@@ -43,7 +43,7 @@ struct CudaProblem {
 
 // REQUIRES: the output has elements. Inputs and output are aligned to 16 bytes.
 CudaKernel CudaKernelFor(const CudaProblem& problem);
-// In another shape that ShapeFor could give for such a problem.
+// Generates the kernel in another shape that ShapeFor could return for such a problem.
 CudaKernel CudaKernelIn(const CudaShape& shape, const CudaProblem& problem);
 
 }  // namespace warpcall::expression

@@ -9,8 +9,8 @@
 namespace warpcall::expression {
 namespace {
 
-// Which dimensions of the output a tensor has, a bit each, the first dimension's the lowest; of
-// others it has one element.
+// Dimensions of the output that a tensor has, a bit each, the first dimension's the lowest. The
+// tensor has one element in each other dimension.
 using Extent = uint32_t;
 
 Extent Bit(size_t dimension) { return Extent{1} << dimension; }
@@ -56,8 +56,8 @@ std::vector<Extent> WalkedExtents(const Graph& graph, const Loops& loops) {
   return walked;
 }
 
-// Without dimensions of one element, and with neighbours joined that all tensors have or lack
-// alike. The last stays by itself when rows are reduced.
+// Removes dimensions of one element, and joins neighbours that all tensors have or lack alike. The
+// last dimension stays by itself when rows are reduced.
 Loops Joined(const Graph& graph, const Loops& whole) {
   const std::vector<Extent> walked = WalkedExtents(graph, whole);
   const bool keep_last = graph.HasReductions();

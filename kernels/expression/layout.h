@@ -1,5 +1,5 @@
-// Where the elements of a graph's inputs lie for each element of its output, as few loops as will
-// do: rows of columns, and how to step from row to row.
+// Lays out a graph's inputs for each element of its output, in as few loops as possible: rows of
+// columns, and the strides from row to row.
 #pragma once
 
 #include <cstdint>

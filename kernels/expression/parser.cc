@@ -306,7 +306,7 @@ class Parser {
       return ErrorAt(name.column, absl::StrCat("unknown function ", Shown(name.text),
                                                "; there are ", kAllFunctions));
     RETURN_IF_ERROR(CountOperation(name.column));
-    // In the order of the text, so that masks do not depend on how calls are nested.
+    // Counted in the order of the text, so that masks do not depend on how calls are nested.
     const int dropout = name.text == "dropout" ? dropouts_++ : 0;
     RETURN_IF_ERROR(Advance());
     std::vector<Value> arguments;

@@ -1,4 +1,4 @@
-// In which order a row is computed: passes over its columns, with a reduction's result known after
+// Orders the computation of a row: passes over its columns, with a reduction's result known after
 // the pass that takes its elements.
 #pragma once
 

@@ -47,7 +47,7 @@ absl::Status Refuse(const Problem&, const DeviceProperties&) {
   return absl::UnimplementedError("its kernels were not compiled");
 }
 
-// As a row whose build, or machine, lacks what it needs.
+// A row whose build, or machine, lacks a dependency.
 Implementation AbsentRow(const char* name, Family family) {
   Implementation row = Row(name, family, fault::Copy);
   row.supports = Refuse;
@@ -64,7 +64,7 @@ Implementation UncompilableRow() {
 
 constexpr char kLateGate[] = "WARPCALL_TEST_LATE_GATE";
 
-// As one whose library takes its time to make itself ready: a test lets it go on.
+// A row whose library takes long to initialise: a test decides when it goes on.
 Implementation LateRow() {
   Implementation row = Row("late", Family::kLibrary, fault::Copy);
   row.slow_to_plan = true;

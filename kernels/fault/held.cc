@@ -13,7 +13,7 @@
 namespace warpcall {
 namespace {
 
-// In the order of the op.
+// Indices in the order of the op's attributes.
 enum Attribute : size_t { kGate, kFlops };
 
 absl::Status CopyWhenGateOpens(const Problem& problem, const Operands& operands,

@@ -72,7 +72,7 @@ Work WorkOf(const Problem& problem) {
   return work;
 }
 
-// Which elements dropout keeps depends on where they lie in the whole.
+// Returns true if the problem has dropout, which depends on the elements' places in the whole.
 bool CountsElements(const Problem& problem) {
   return TextOf(problem).find("dropout") != std::string::npos;
 }

@@ -40,7 +40,7 @@ Program ProgramOf(const Problem& problem);
 
 // The truth, which the reference row rounds.
 extern const Definition kDefinition;
-// How far each element of slice `index` may be off; infinite where anything may come out.
+// Returns the error bound of each element of slice `index`; infinite where any result is right.
 std::vector<double> ErrorsOf(const Problem& problem, const Operands& inputs, int64_t index);
 
 // Returns the cases that the implementations are checked on.

@@ -23,14 +23,14 @@ using expression::CudaLaunch;
 using expression::Graph;
 using expression::Operator;
 
-// Where a tensor lies.
+// The memory of a tensor.
 struct Place {
   enum class Kind : uint8_t { kInput, kWorkspace, kOutput };
   Kind kind = Kind::kWorkspace;
   size_t at = 0;  // an input's number, or bytes from the workspace's begin
 };
 
-// Gives out parts of the workspace, and again what is needed no more.
+// Allocates parts of the workspace, and reuses those no longer needed.
 class Arena {
  public:
   size_t Take(size_t bytes) {
@@ -190,7 +190,7 @@ class ChainBuilder {
   Chain chain_;
 };
 
-// Where the places are in a launch.
+// Finds the address of each place in a launch.
 class Located {
  public:
   Located(const Operands& operands, const LaunchContext& context)

@@ -16,7 +16,7 @@ struct Conversion {
   int64_t elements = 0;  // at least one
 };
 
-// To float32 from `type`, and from float32 to it. Memory is aligned as operands are.
+// Converts to float32 from `type`, and from float32 to it. Memory is aligned as operands are.
 absl::Status WidenOnGpu(const Conversion& conversion, DataType type, const LaunchContext& context);
 absl::Status RoundOnGpu(const Conversion& conversion, DataType type, const LaunchContext& context);
 

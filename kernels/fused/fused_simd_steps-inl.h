@@ -230,7 +230,7 @@ void Drop(const Frame& frame, int id, const Tile& tile, const Run& run) {
   });
 }
 
-// Where a node's operands and its result are, for the rows of a tile.
+// Returns the places of a node's operands and result, for the rows of a tile.
 Run RunOf(const Frame& frame, int id, const Tile& tile) {
   const std::vector<bool>& wide = frame.program.layout.wide;
   const Node& node = frame.program.graph.nodes[static_cast<size_t>(id)];

@@ -10,7 +10,7 @@ namespace {
 using expression::Node;
 using expression::Pass;
 
-// Gives places to the wide nodes of passes, between which they are kept.
+// Assigns places to the wide nodes of passes, which keep them from pass to pass.
 class Placing {
  public:
   Placing(const Program& program, absl::Span<const Pass> passes)

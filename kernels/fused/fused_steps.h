@@ -28,7 +28,7 @@ struct Tile {
   int64_t columns = 0;
 };
 
-// Where values are: in rows of columns, for each place, and one for each row, for each narrow node.
+// Arrays of values: rows of columns for each place, and one value a row for each narrow node.
 struct Arrays {
   float* wide = nullptr;
   int64_t place_stride = 0;

@@ -16,7 +16,7 @@
 namespace warpcall::process {
 namespace {
 
-// No message of gRPC's is longer.
+// Upper limit of gRPC's messages.
 constexpr size_t kRequestBytesMax = std::numeric_limits<int32_t>::max();
 
 }  // namespace

@@ -34,7 +34,7 @@ struct Message {
 class Channel {
  public:
   static constexpr size_t kHeadBytesMax = 64 << 10;
-  // Between two bytes of one message, which all lie in memory when the first is sent.
+  // Longest pause between two bytes of one message, which is complete in memory when it is sent.
   static constexpr absl::Duration kPauseMax = absl::Seconds(30);
 
   // Takes over a stream socket.

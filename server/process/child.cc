@@ -161,7 +161,7 @@ Child::Child(Channel channel, pid_t pid)
 Child::~Child() {
   channel_.Shutdown();
   if (process_ < 0) return;
-  // It has this long to end by itself, which takes what the system needs to take its memory back.
+  // The process has this long to end by itself; the system needs the time to free its memory.
   RunLater("child", kEndTime, [process = process_] {
     if (!AwaitProcess(process, absl::ZeroDuration())) KillProcess(process);
     CloseProcess(process);

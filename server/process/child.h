@@ -24,10 +24,10 @@ class Child {
   // A worker of 64 lanes gets 67.
   static constexpr size_t kDescriptorsMax = 95;
 
-  // It logs as this process does. It gets duplicates of `descriptors`, kDescriptorsMax at most,
-  // which stay the caller's. SIGTERM and what else this process blocks stays blocked: this process
-  // decides when the other ends. RESOURCE_EXHAUSTED when the system has no process or no
-  // descriptors.
+  // Starts a process that logs as this process does. The child gets duplicates of `descriptors`, at
+  // most kDescriptorsMax; the caller keeps its own. SIGTERM and other signals blocked here stay
+  // blocked, since this process decides when the child ends. RESOURCE_EXHAUSTED when the system has
+  // no process or no descriptors left.
   static absl::StatusOr<std::unique_ptr<Child>> Start(RoleFlags flags,
                                                       absl::Span<const int> descriptors = {});
 

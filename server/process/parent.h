@@ -11,7 +11,7 @@ namespace warpcall::process {
 inline constexpr int kInheritedFirst = 64;
 inline constexpr int kInheritedNext = kInheritedFirst + 1;
 
-// Which end ends this process when it is stopped, so that it cannot look at its channel: that of
+// The end that ends this process even when it is stopped and cannot look at its channel: the end of
 // the thread that started it, or none.
 enum class Bound { kToThread, kToChannel };
 

@@ -11,7 +11,7 @@
 
 namespace warpcall {
 
-// Where a row may try its candidates. Used by the stream's thread.
+// Resources with which a row may try candidates. Used by the stream's thread.
 struct PlanSite {
   Stream* stream = nullptr;  // idle
   const DeviceProperties* device = nullptr;

@@ -135,7 +135,7 @@ class Tester {
     const int64_t cpu_start_ns = ProcessCpuNs();
     RETURN_IF_ERROR(runner_.Run(row, problem, layout.At(static_cast<char*>(staging_.data()))));
     StreamTimes times = runner_.times();
-    // On a busy machine the clock counts others' time, too.
+    // On a busy machine the wall clock includes other programs' time.
     if (trials_.device->properties().kind == DeviceKind::kCpu)
       times.kernel_ns = std::min(times.kernel_ns, ProcessCpuNs() - cpu_start_ns);
     return times;

@@ -52,13 +52,13 @@ void SetText(absl::string_view text, Report* report);
 // believed either.
 absl::StatusOr<Report> ReceiveReport(const process::Channel& channel);
 
-// Why a row of this family is not offered that ended its trials so. UNIMPLEMENTED: it took nothing.
-// A library that does is not there, or has nothing for this machine; so it is with kernels that
-// were not compiled, with those that are written for other machines, and with the compiler at run
-// time. Rows of the CPU take something everywhere.
+// Returns why a row of this family with such a status is not offered. UNIMPLEMENTED: the row took
+// no case. Its library is missing, or has nothing for this machine; likewise kernels that were not
+// compiled or are for other machines, and the compiler at run time. Rows of the CPU take some case
+// everywhere.
 Unavailability::Cause CauseOf(Family family, const absl::Status& status);
 
-// Says why there is no device.
+// Reports why there is no device.
 void ReportNoDevice(const process::Channel& channel, const absl::Status& status);
 
 // Tries each row, measures the rate of the working ones, and reports both. Ends early if the device

@@ -13,7 +13,7 @@ using inspect::RunPhase;
 
 absl::StatusOr<std::unique_ptr<TrialRunner>> TrialRunner::Create(Device* device) {
   ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device->CreateStream());
-  // On the CPU it would only make this thread give way, and a server's start waits for it.
+  // On the CPU this call would only lower the thread's priority, and delay the server's start.
   if (device->properties().kind != DeviceKind::kCpu) RETURN_IF_ERROR(stream->BindThread());
   return std::unique_ptr<TrialRunner>(new TrialRunner(device, std::move(stream)));
 }

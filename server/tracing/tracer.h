@@ -1,4 +1,4 @@
-// Which requests are traced, and what is known of those until somebody sends it on.
+// Decides which requests are traced, and keeps their records until they are sent.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace warpcall::tracing {
 
 using SpanId = std::array<uint8_t, 8>;  // not all 0
 
-// Where a request of a client stands in the client's own trace.
+// The position of a client's request in the client's own trace.
 struct Parent {
   TraceId trace_id;  // not all 0
   SpanId span_id;

@@ -15,8 +15,8 @@
 namespace warpcall::worker {
 namespace {
 
-// As long as a GPU's lane looks for work before it sleeps: a client that waits for each answer
-// comes back within some 100 us.
+// Time that a GPU's lane polls for work before it sleeps: a client that waits for each answer sends
+// its next request within some 100 us.
 constexpr int64_t kSpinNs = 200'000;
 // Time after which the thread yields the core to any other thread.
 constexpr int64_t kAloneNs = 2'000;
@@ -89,8 +89,8 @@ int UsableCores() {
   return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
-// Both sides first write, then read what the other writes, in one order that all see: either the
-// reader sees the message before it sleeps, or the writer sees that it sleeps.
+// Both sides first write, then read the other's word, in one order for all: either the reader sees
+// the message before it sleeps, or the writer sees that the reader sleeps.
 absl::Status RingFor(MailSignal* signal, int socket) {
   signal->messages.fetch_add(1);
   if (signal->reader_sleeps.exchange(0) == 0) return absl::OkStatus();

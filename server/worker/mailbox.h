@@ -14,9 +14,9 @@
 
 namespace warpcall::worker {
 
-// How many threads of a process may wait awake at once: those that do compete with the threads
-// that they wait for. None does for a while after one has seen that others want its core. Times are
-// MonotonicNs's. Thread-safe.
+// Limits the threads of a process that may poll at once, since polling competes with the threads
+// that do the work. No thread polls for a while after one has seen contention for its core. Times
+// are MonotonicNs's. Thread-safe.
 class SpinPlaces {
  public:
   static constexpr int64_t kRestNs = 100'000'000;
@@ -50,7 +50,7 @@ absl::Status RingFor(MailSignal* signal, int socket);
 // false if they have; the writer does not ring then.
 bool GoToSleep(MailSignal* signal, uint32_t messages);
 
-// How a reader waits.
+// The resources of a reader's wait.
 struct MailWait {
   int socket;
   SpinPlaces* places;

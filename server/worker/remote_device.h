@@ -48,7 +48,7 @@ class RemoteDevice final : public Device {
   // Shared with the worker, which pins it. From here on a worker that ends is started again.
   // REQUIRES: called once.
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
-  // Both are the worker's to decide.
+  // The worker decides both.
   bool KernelsUseStaging(size_t, bool) const override { return false; }
   size_t round_bytes() const override { return 0; }
   MemoryUsage memory_usage() const override;
@@ -57,7 +57,7 @@ class RemoteDevice final : public Device {
 
   // The executor of the next lane; RESOURCE_EXHAUSTED when every lane has one.
   absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor();
-  // How often its workers saw each error, in the order of their DeviceErrorCounts.
+  // Returns the count of each error that its workers saw, in the order of their DeviceErrorCounts.
   std::vector<int64_t> error_counts() const;
 
  private:
@@ -67,10 +67,10 @@ class RemoteDevice final : public Device {
 
   // A worker that has said hello.
   absl::StatusOr<std::shared_ptr<Link>> StartWorker(Hello* hello);
-  // Lets it map and pin staging.
+  // Makes the worker map and pin staging.
   absl::Status ShareStaging(const Link& link);
-  // Until the worker says something, it ends, `timeout` passes, or this object goes: OK in the
-  // first two cases.
+  // Waits until the worker sends a message, the worker ends, `timeout` passes, or this object is
+  // destroyed. OK in the first two cases.
   absl::Status AwaitWorker(const Link& link, absl::Duration timeout);
 
   // Returns true if the range lies in the staging that the worker maps.

@@ -44,7 +44,7 @@ class LaneServer {
       if (!mail_->requests.Take(nth, {socket_, &shared_->places}, &request_).ok()) return;
       const RunReply reply = Answer(request_);
       if (!mail_->replies.Put(reply, socket_).ok()) return;
-      // Nothing more to serve: ends ServeDevice, and with it the process.
+      // A lost device serves nothing more: ends ServeDevice, and with it the process.
       if (reply.healthy == 0) shared_->control.Shutdown();
     }
   }

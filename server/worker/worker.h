@@ -28,11 +28,11 @@ struct Served {
   std::function<std::vector<DeviceErrorCount>()> errors;
 };
 
-// Says what the device is, maps staging, then runs what comes until the other process closes the
-// control socket.
+// Reports the device's properties, maps staging, then runs requests until the other process closes
+// the control socket.
 absl::Status ServeDevice(const Ends& ends, const Served& served);
 
-// Says why there is no device.
+// Reports why there is no device.
 void ReportFailure(const Ends& ends, const absl::Status& status);
 
 }  // namespace warpcall::worker

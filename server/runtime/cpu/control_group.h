@@ -1,4 +1,4 @@
-// How much of the machine is for this process: what its control groups and limits leave of it.
+// The share of the machine that control groups and limits leave to this process.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace warpcall {
 
-// Physical memory, or the least that a control group of this process or its limit of addresses
-// (`ulimit -v`) allows where that is lower, in bytes. `root` stands before /proc and /sys, for
+// Returns the physical memory in bytes, or the lowest limit of this process's control groups
+// and address space (`ulimit -v`) if that is lower. `root` stands before /proc and /sys, for
 // tests.
 int64_t MemoryLimitBytes(const std::string& root = "");
 

@@ -16,7 +16,7 @@ namespace warpcall {
 
 class CudaDevice final : public Device {
  public:
-  // How many devices the driver shows; 0 without a driver or a device.
+  // Returns the number of devices that the driver shows; 0 without a driver or a device.
   static absl::StatusOr<int> Count();
   static std::string NameOf(int ordinal);
   // "NVIDIA H200, 9.0". Opens nothing. REQUIRES: as Open.

@@ -75,8 +75,8 @@ Params Make(size_t struct_size) {
 // Opens `file` and resolves every function. UNIMPLEMENTED says what is missing and why.
 absl::StatusOr<Api> Open(const char* file);
 
-// Where the library is looked for: by its name as dlopen does, then in the toolkit's and PyPI's
-// usual folders, of which those that exist are listed.
+// Returns the places to search for the library: by its name as dlopen does, then the existing ones
+// of the toolkit's and PyPI's usual folders.
 std::vector<std::string> Candidates();
 
 // The first candidate that opens, once per process. Thread-safe. UNAVAILABLE gives the reason of

@@ -14,7 +14,7 @@
 namespace warpcall::cupti {
 namespace {
 
-// In percent, in the order of KernelCounters. The memory's has had two names.
+// Names of metrics in percent, in the order of KernelCounters. The memory's has had two names.
 using Metrics = std::array<const char*, 3>;
 constexpr char kOccupancy[] = "sm__warps_active.avg.pct_of_peak_sustained_active";
 constexpr char kSmThroughput[] = "sm__throughput.avg.pct_of_peak_sustained_elapsed";
@@ -57,7 +57,7 @@ absl::StatusOr<std::string> ChipName(const Api& api, int device) {
   return std::string(params.pChipName);
 }
 
-// Which counters this process may use.
+// Returns the counters that this process may use.
 absl::StatusOr<Image> CounterAvailability(const Api& api, CUcontext context) {
   constexpr char kWhat[] = "asking CUPTI which counters there are";
   auto params = Make<CUpti_Profiler_GetCounterAvailability_Params>(
@@ -104,7 +104,7 @@ class Host {
     return api_.ProfilerHostConfigAddMetrics(&params);
   }
 
-  // How the metrics that were added are to be collected.
+  // Returns the configuration that collects the added metrics.
   absl::StatusOr<Image> Config() {
     auto size = Make<CUpti_Profiler_Host_GetConfigImageSize_Params>(
         CUpti_Profiler_Host_GetConfigImageSize_Params_STRUCT_SIZE);

@@ -6,7 +6,7 @@
 namespace warpcall::cupti {
 namespace {
 
-// Every way to the driver by which a kernel comes to run; the runtime's calls end in these.
+// All calls of the driver that launch kernels; the runtime's calls end in these.
 constexpr CUpti_CallbackId kLaunches[] = {
     CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
     CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,

@@ -15,8 +15,8 @@ namespace warpcall::cupti {
 // C++'s name of a symbol; the symbol itself when it is not one of C++'s; "unnamed" for null.
 std::string Demangle(const char* symbol);
 
-// Nothing for a kind that is not a kernel's, copy's or set's. Times are as in the record: 0 where
-// CUPTI had none.
+// Empty for a kind other than a kernel's, copy's or set's. Times are as in the record: 0 if CUPTI
+// had none.
 struct Record {
   DeviceActivity activity;
   uint32_t device = 0;  // CUDA's ordinal

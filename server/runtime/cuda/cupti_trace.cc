@@ -60,7 +60,7 @@ class Collector {
   void Add(const CUpti_Activity& activity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::optional<Record> record = FromCupti(activity);
     if (!record.has_value() || record->device != device_) return;
-    // No times, or wrong ones: CUPTI had no device memory to write them to.
+    // Missing or wrong times: CUPTI had no device memory to write them to.
     const DeviceActivity& found = record->activity;
     const bool timed = found.start_ns != 0 && found.end_ns >= found.start_ns;
     if (timed && activities_.size() < kActivitiesMax)
@@ -96,7 +96,7 @@ void CUPTIAPI TakeBuffer(Arguments... arguments) {
   std::free(buffer);
 }
 
-// How far CLOCK_MONOTONIC is ahead of CUPTI's clock, from the sample that took least time.
+// Returns CLOCK_MONOTONIC less CUPTI's clock, from the sample that took least time.
 absl::StatusOr<int64_t> OffsetNs(const Api& api) {
   constexpr int kSamples = 20;
   int64_t best_ns = std::numeric_limits<int64_t>::max();

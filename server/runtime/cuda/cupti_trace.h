@@ -11,8 +11,8 @@
 
 namespace warpcall::cupti {
 
-// At most one at a time in a process: CUPTI's callbacks take no argument, so what they collect is
-// the process's.
+// Limited to one at a time in a process: CUPTI's callbacks take no argument, so the records that
+// they collect are the process's.
 class Trace {
  public:
   // `device`: CUDA's ordinal. `api` outlives this.
@@ -24,7 +24,7 @@ class Trace {
 
   // FAILED_PRECONDITION when it is running.
   absl::Status Start();
-  // In order of start; CUPTI does nothing more afterwards. DATA_LOSS when not all was recorded.
+  // Returns activities in order of start, and stops CUPTI. DATA_LOSS when some were not recorded.
   // REQUIRES: the device was synchronised.
   absl::StatusOr<std::vector<DeviceActivity>> Stop();
 

@@ -65,7 +65,7 @@ class XidEvents {
   bool logged_ = false;
 };
 
-// Between NVML's initialisation and its end.
+// Initialises NVML, and shuts it down at the end.
 class Session {
  public:
   Session(const Api& api, const std::vector<WatchedGpu>& watched) : events_(api) {

@@ -19,7 +19,7 @@ struct WatchedGpu {
 
 struct MonitorOptions {
   absl::Duration period = absl::Seconds(1);
-  // How long the destructor waits for a call of NVML that is under way.
+  // Longest time that the destructor waits for a call of NVML to return.
   absl::Duration patience = absl::Seconds(1);
 };
 
