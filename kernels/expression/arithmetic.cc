@@ -156,7 +156,7 @@ Bounded WithOwn(const Node& node, const Bounded& moved, double raw, const Bounde
 
 }  // namespace
 
-// In minimum and maximum NaN wins. Of two equal operands the second wins: zeros may differ in their
+// In minimum and maximum NaN wins. Equal operands yield the second one: zeros may differ in their
 // signs.
 double Compute(const Node& node, const double* operands) {
   const double a = operands[0];
