@@ -19,7 +19,7 @@
 namespace warpcall::cli {
 namespace {
 
-// Who presses a key waits for this.
+// Short, since a person at the keyboard waits for the answer.
 constexpr absl::Duration kAskTimeout = absl::Milliseconds(500);
 
 constexpr char kBash[] = R"(# bash: source <(warpcall completion bash)
@@ -67,7 +67,7 @@ else
 fi
 )";
 
-// What the values of an option are, by its name, which means the same in all commands.
+// Returns the kind of an option's values. An option's name means the same in all commands.
 Names NamesOf(const OptionModel& option) {
   if (!option.values.empty()) return Names::kNone;
   if (option.name == "kernel") return Names::kKernels;
@@ -174,8 +174,8 @@ class Reader {
 
   const ProgramModel& program_;
   const CommandModel* command_ = nullptr;
-  const OptionModel* pending_ = nullptr;  // whose value comes next
-  int values_ = 0;                        // without names, so far
+  const OptionModel* pending_ = nullptr;  // option whose value comes next
+  int values_ = 0;                        // unnamed values so far
   std::string kernel_;
   std::vector<std::string> options_;
 };

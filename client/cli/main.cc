@@ -92,7 +92,7 @@ int RunCommand(int argc, char** argv) {
 int Main(int argc, char** argv) {
   HoldClosedStreams();
   SetOutScreen(FindScreen(STDOUT_FILENO));
-  // What is wrong is said once, by us; gRPC's own lines would come before that.
+  // The program reports each error once; gRPC would print its own lines first.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   return FinishOutput(RunCommand(argc, argv));
 }

@@ -136,7 +136,7 @@ bool WritesToStdout(const RunOptions& options) {
   return std::any_of(options.outputs.begin(), options.outputs.end(), NamesStdout);
 }
 
-// What is wrong whatever the server has.
+// Checks the options as far as that is possible without the server.
 absl::Status CheckOptions(const Globals& globals, const RunOptions& options) {
   const bool has_files = !options.inputs.empty() || !options.files.empty();
   if (!has_files && options.shape.empty())
@@ -247,7 +247,7 @@ void PrintCall(const Globals& globals, const client::Call& call) {
     PrintNote(absl::StrCat("  attribute ", name, "=", AttributeText(value)));
 }
 
-// What only the server can say of the options: attributes' types, and shapes of random inputs.
+// Fills in what depends on the server's lists: attribute types and shapes of random inputs.
 absl::Status AskAndFillIn(const RunOptions& options, const std::vector<client::KernelInfo>& kernels,
                           client::Call* call) {
   if (!options.attributes.empty()) {

@@ -1,5 +1,5 @@
-// What a server is and has: warpcall kernels, devices, health, version. `health` ends with status 0
-// when the server says SERVING, and with 1 in every other case, for use as a health check.
+// Describes a server: warpcall kernels, devices, health, version. `health` exits with status 0 when
+// the server reports SERVING, and with 1 in every other case, for use as a health check.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>

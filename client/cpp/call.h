@@ -1,4 +1,4 @@
-// What a call to the server says, and what calls of several kinds share.
+// Contents of a call to the server, and the types that calls of several kinds share.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct CallOptions {
   Cancellation* cancellation = nullptr;
 };
 
-// Memory of the caller's for an output of this type and shape.
+// Caller's memory for an output of this type and shape.
 struct Destination {
   TensorSpec spec;
   absl::Span<char> data;
@@ -67,7 +67,7 @@ struct LaunchInfo {
   double theoretical_occupancy = 0;  // 0 to 1
   double waves = 0;
   int32_t gpu_kernels = 0;
-  std::string variant;  // of the implementation that ran: "two_pass"
+  std::string variant;  // variant of the implementation that ran: "two_pass"
 };
 
 }  // namespace warpcall::client

@@ -47,7 +47,7 @@ class Cancellation {
   // The queue's own Next, for the event of a call.
   bool Next(grpc::CompletionQueue* queue, void** tag, bool* ok);
 
-  // Whether anybody wants to be asked, and whether nobody has said no.
+  // Asks: some `wanted`, this object's or a parent's, has to be polled. IsWanted: none is false.
   bool Asks() const { return wanted_ != nullptr || (parent_ != nullptr && parent_->Asks()); }
   bool IsWanted() const;
   bool IsCancelled();

@@ -92,10 +92,10 @@ struct Result {
   // The time from the call to its return, retries and their pauses included.
   absl::Duration wall;
   int attempts = 1;
-  // Calls that this one was cut into. Of several: `implementation`, `device`, occupancy and waves
-  // are the first stripe's; the phases of `timing` and the amounts of `launch` are sums, the work
-  // of all devices together; total_ns and `attempts` are the largest; `request_id` is the caller's,
-  // or the one that the server gave to the first.
+  // Number of calls that this call was split into. If several: `implementation`, `device`,
+  // occupancy and waves are the first stripe's; the phases of `timing` and the amounts of `launch`
+  // are sums over all devices; total_ns and `attempts` are maxima; `request_id` is the caller's, or
+  // the one that the server gave to the first stripe.
   int stripes = 1;
 };
 
@@ -117,26 +117,26 @@ struct ImplementationInfo {
   std::vector<std::string> variants;  // in order of preference; "NAME:VARIANT" asks for one
 };
 
-// Which parts of a kernel's problems depend on no other part.
+// Says which parts of a kernel's problems are independent of each other.
 enum class Independence : uint8_t {
   kNone = 0,        // the problem is one piece
-  kElements = 1,    // every element by itself; all inputs and outputs have one shape
-  kBeforeAxis = 2,  // what lies behind each index of the dimensions before the attribute "axis"; as
-                    // above
-  kRows = 3,  // what lies behind each index of all dimensions of the first input but the last;
-              // other split inputs, and outputs, have these and a last one of their own
-  kBroadcastRows = 4,  // as above, of the output: inputs with its dimensions but the last are
-                       // split, those of one row shared; with any other input, or "dropout" in the
-                       // attribute "expression", the problem is one piece
+  kElements = 1,    // each element is a part; all inputs and outputs have one shape
+  kBeforeAxis = 2,  // a part for each index of the dimensions before the attribute "axis"; shapes
+                    // as for kElements
+  kRows = 3,  // a part for each index of the first input's dimensions but the last; other split
+              // inputs, and outputs, share these and have their own last dimension
+  kBroadcastRows = 4,  // as kRows, by the output's dimensions: inputs that have all but the last
+                       // are split, those of one row are shared; with other inputs, or "dropout" in
+                       // the attribute "expression", the problem is one piece
   kProductRows =
-      5,  // of matrices: rows of the first, which share the second if that is one matrix
+      5,  // matrices: rows of the first, which share the second if that is one matrix
           // and "transpose_a" is false; products of a batch that both have; else one piece
 };
 
-// What a part of a problem has of an input.
+// The portion of an input that each part of a problem reads.
 enum class OperandRole : uint8_t {
-  kSplit = 0,   // its own piece
-  kShared = 1,  // all of it, as every other part
+  kSplit = 0,   // a piece of its own
+  kShared = 1,  // all of the input, as every other part
 };
 
 struct KernelInfo {
@@ -167,10 +167,10 @@ struct DeviceInfo {
 // Which server this is, since when, and what it was told.
 struct ServerDescription {
   std::string version;
-  std::string revision;  // of the source that it was built from; empty when that was no checkout
+  std::string revision;  // source revision of the build; empty when not built from a checkout
   std::string grpc_version;
   absl::Time started;
-  std::map<std::string, std::string> changed_flags;  // whose values differ from their defaults
+  std::map<std::string, std::string> changed_flags;  // flags that differ from their defaults
   std::string hostname;
 };
 
@@ -190,8 +190,8 @@ enum class ServingStatus : uint8_t {
 // "SERVING", ...
 const char* ServingStatusName(ServingStatus status);
 
-// Whether a Client can be made with this address: INVALID_ARGUMENT, before anything is called, for
-// what is none and for a port out of range.
+// Checks that a Client can be made with this address, without calling anything. INVALID_ARGUMENT
+// for a malformed address or a port out of range.
 absl::Status CheckAddress(absl::string_view address);
 
 // The connections to one server. Thread-safe; calls block the thread that makes them, and that
@@ -201,10 +201,10 @@ absl::Status CheckAddress(absl::string_view address);
 // when the address is none or a ClientOptions is out of its range.
 class Client {
  public:
-  // `address` is host, host:port (8470 unless it says so), unix:/path, or what else gRPC takes that
-  // begins with a scheme. Of several servers, ipv4:ADDRESS:PORT,ADDRESS:PORT or dns:///NAME:PORT,
-  // each has its turn, for as long as it says that it serves; all have, while none says so. Returns
-  // at once: the first call connects.
+  // `address` is host, host:port (default port 8470), unix:/path, or another gRPC target that
+  // begins with a scheme. With several servers, ipv4:ADDRESS:PORT,ADDRESS:PORT or dns:///NAME:PORT,
+  // calls rotate over the servers that report SERVING, or over all while none does. Returns at
+  // once: the first call connects.
   explicit Client(absl::string_view address, ClientOptions options = {});
   // No call is running. Up to 10 s, gRPC's own polling cycle, when a connection has just stalled.
   ~Client();
@@ -220,7 +220,7 @@ class Client {
   // hold: they travel in chunks, and results come back while inputs are still on their way. A call
   // that found no server is tried again; once a byte of it has been sent or received, never.
   absl::StatusOr<Result> ExecuteStream(const Call& call);
-  // The same with bytes from and to wherever the caller wants; Result::outputs stays empty.
+  // Streams from and to the caller's callbacks, as above; Result::outputs stays empty.
   absl::StatusOr<Result> ExecuteStream(const StreamCall& call);
 
   // The kernels of the public contract. One output each, of the first input's type.
@@ -240,9 +240,9 @@ class Client {
   // Times implementations of one problem on a device, without transfers: for comparing them. A row
   // that did not run says why in its result; an error is of the whole call.
   absl::StatusOr<BenchmarkReport> Benchmark(const BenchmarkCall& call);
-  // Benchmark, as it goes. `report` gets what comes, and keeps it when the call does not end well.
-  // A call is tried again only while nothing has come of it. Of a server without BenchmarkStream it
-  // asks Benchmark, so that everything comes at once.
+  // Runs Benchmark and reports progress. `report` collects the responses, and keeps them when the
+  // call fails. A call is retried only before its first response. A server without BenchmarkStream
+  // gets a Benchmark call, whose results arrive all at once.
   absl::Status BenchmarkStream(const BenchmarkCall& call, const BenchmarkWatch& watch,
                                BenchmarkReport* report);
   // Benchmark, and from then on the server runs calls that name no implementation, or a family, by
@@ -254,10 +254,10 @@ class Client {
   // Runs one call under the server's profiler: what the device did, and a trace if asked for. The
   // outputs are not returned, and the call is never cut into stripes.
   absl::StatusOr<ProfileReport> Profile(const ProfileCall& call);
-  // What would run for a problem, how and why, without running it.
+  // Returns the implementation that would run for a problem, how and why, without running it.
   absl::StatusOr<Description> Describe(const DescribeCall& call);
-  // What grpc.health.v1 says of `service`, "" being the whole server; never tried twice. NOT_FOUND:
-  // no such service.
+  // Returns the grpc.health.v1 status of `service`; "" is the whole server. Never retried.
+  // NOT_FOUND: no such service.
   absl::StatusOr<ServingStatus> Health(absl::string_view service = "", absl::Duration timeout = {});
 
  private:

@@ -129,14 +129,14 @@ absl::Status CompleteFile::OpenTemporary() {
     const std::string partial = absl::StrCat(target_, ".", getpid(), "-", ++count, ".part");
     descriptor_ = open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
     if (descriptor_ >= 0) partial_ = partial;
-  } while (descriptor_ < 0 && errno == EEXIST);  // of a process that was killed
+  } while (descriptor_ < 0 && errno == EEXIST);  // name left over from a killed process
   if (descriptor_ < 0) return Failed();
   Partial().names.insert(partial_);
   if (exists_ && fchmod(descriptor_, facts_.st_mode & 07777) != 0) return Failed();
   return absl::OkStatus();
 }
 
-// What rename(2) would find, and only then.
+// Reports early the errors that rename(2) would give only at the end.
 absl::Status CompleteFile::CheckReplaceable() const {
   if (S_ISDIR(facts_.st_mode)) errno = EISDIR;
   if (S_ISDIR(facts_.st_mode) || access(path_.c_str(), W_OK) != 0) return Failed();

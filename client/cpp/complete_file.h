@@ -15,15 +15,15 @@ namespace warpcall::client {
 
 class CompleteFile {
  public:
-  // What is at `path` stays until Commit; links are followed, to what is not there yet as well.
-  // What is no regular file (a pipe, /dev/null) is opened, and gets bytes as they are written.
-  // Errors say the path and the reason, also where Commit could not put the file in its place.
+  // Keeps the existing file at `path` until Commit; follows links, also dangling ones. A path that
+  // is not a regular file (a pipe, /dev/null) is opened and written immediately. Errors name the
+  // path and the reason, also when Commit can't put the file in its place.
   static absl::StatusOr<std::unique_ptr<CompleteFile>> Create(const std::string& path);
-  // What is open already, a pipe or stdout, gets bytes as they are written; `name` is what errors
-  // call it.
+  // Writes to an open descriptor, such as a pipe or stdout: bytes go out with each Write. Errors
+  // call it `name`.
   static absl::StatusOr<std::unique_ptr<CompleteFile>> Borrow(int descriptor,
                                                               const std::string& name);
-  // Whether `path` can be written now. Leaves nothing behind.
+  // Checks that `path` can be written now. Leaves nothing behind.
   static absl::Status Check(const std::string& path);
   // Before a signal ends the process: removes what is not committed, of all files, and lets none
   // begin or be committed any more. Not to be called by a signal's handler.
@@ -48,7 +48,7 @@ class CompleteFile {
   absl::Status Failed() const;  // by errno
 
   const std::string path_;
-  struct stat facts_ = {};  // of what exists
+  struct stat facts_ = {};  // the existing file's
   const int stat_errno_;
   const bool exists_;
   const bool in_place_;

@@ -47,7 +47,7 @@ using ProfileRow = v1::ProfileRow;
 using Description = v1::DescribeResponse;
 using SourceFile = v1::SourceFile;
 
-// What is done while a benchmark goes on.
+// Callbacks and controls for a running benchmark.
 struct BenchmarkWatch {
   // Called for each response, with all that has come so far. Not called again once it has not
   // returned OK: that ends the call with its status. May be null.

@@ -112,8 +112,8 @@ absl::StatusOr<DataType> TypeOf(const NpyHeader& header, const NpyReadOptions& o
 // How the elements of a file become those of a tensor.
 struct Elements {
   DataType data_type = DataType::kFloat32;
-  size_t file_bytes = 0;                // of one
-  const NpyElement* convert = nullptr;  // null: as they are
+  size_t file_bytes = 0;                // size of one element
+  const NpyElement* convert = nullptr;  // null: copied unchanged
 };
 
 absl::StatusOr<Elements> ElementsOf(const NpyHeader& header, const NpyReadOptions& options) {

@@ -17,10 +17,10 @@ namespace warpcall::client {
 struct NpyReadOptions {
   // Take unsigned 16-bit integers for the bits of bfloat16 values.
   bool uint16_is_bfloat16 = false;
-  // Convert what is of another type, float64, integers and bool among them, each element rounded
+  // Convert elements of other types, float64, integers and bool among them, rounding each element
   // once.
   std::optional<DataType> cast = std::nullopt;
-  // What a refusal of such elements says would convert them.
+  // Advice on conversion that is added to the error for an unsupported element type.
   absl::string_view cast_advice = "NpyReadOptions::cast converts them";
 };
 
@@ -33,7 +33,7 @@ struct NpyReadOptions {
 // null, gets the name of the type that was converted, empty when none was.
 absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& options = {},
                                std::string* converted_from = nullptr);
-// The same from an open file or pipe, up to its end; `name` is what messages call it.
+// Reads from an open file or pipe up to its end; messages call it `name`.
 absl::StatusOr<Tensor> ReadNpy(int descriptor, const std::string& name,
                                const NpyReadOptions& options = {},
                                std::string* converted_from = nullptr);
@@ -42,10 +42,10 @@ absl::StatusOr<Tensor> ReadNpy(int descriptor, const std::string& name,
 // NumPy alone reads as two bytes, for .view(numpy.uint16). The file appears, or replaces what was
 // there, when it is complete.
 absl::Status WriteNpy(const std::string& path, const Tensor& tensor);
-// The same to an open file or pipe, as it goes.
+// Writes to an open file or pipe directly; messages call it `name`.
 absl::Status WriteNpy(int descriptor, const std::string& name, const Tensor& tensor);
 
-// What a file's header says. Exposed for tests and tools.
+// Fields of a file's header. Exposed for tests and tools.
 struct NpyHeader {
   std::string descr;
   bool fortran_order = false;

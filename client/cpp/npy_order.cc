@@ -8,14 +8,14 @@
 namespace warpcall::client {
 namespace {
 
-// Of the first and the last index: the elements of a tile stay in the cache on both sides.
+// Tile size along the first and the last index: a tile fits the cache on both sides.
 constexpr int64_t kTile = 64;
 
 // Elements of the first and the last index, with all those between fixed.
 struct Plane {
-  int64_t rows, columns;       // how many: the first index, the last one
-  int64_t from_column_stride;  // of the last index; the first one's is 1
-  int64_t to_row_stride;       // of the first index; the last one's is 1
+  int64_t rows, columns;       // sizes of the first index and of the last
+  int64_t from_column_stride;  // stride of the last index; the first index has 1
+  int64_t to_row_stride;       // stride of the first index; the last index has 1
 };
 
 template <typename Element>

@@ -84,7 +84,7 @@ class TensorView {
   using iterator = const_iterator;
 
   TensorView() = default;
-  // What is left over behind the last whole element is not seen.
+  // Ignores bytes behind the last whole element.
   explicit TensorView(absl::Span<const char> bytes) : bytes_(bytes) {}
 
   size_t size() const { return bytes_.size() / sizeof(T); }

@@ -147,7 +147,7 @@ struct BenchOptions {
   bool tunes = false;
 };
 
-// What --timeout says; zero when it says nothing.
+// Parses --timeout; zero when it is not given.
 absl::StatusOr<absl::Duration> RowTimeout(const std::string& text) {
   absl::Duration timeout = absl::ZeroDuration();
   if (text.empty()) return timeout;
@@ -186,8 +186,8 @@ absl::StatusOr<std::vector<ShapePoint>> AllShapes(const BenchOptions& options) {
   return points;
 }
 
-// Of each input, as the files have them. They are read once, whatever there is to measure: one of
-// them may be stdin.
+// Reads the type and shape of each input from the files. They are read only once for all points,
+// since one of them may be stdin.
 absl::StatusOr<std::vector<client::TensorSpec>> ReadSpecs(const BenchOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<client::Tensor> tensors,
                    ReadInputs(options.inputs, options.types.empty() ? "" : options.types[0]));
@@ -259,7 +259,7 @@ absl::StatusOr<BenchReport> Plan(const BenchOptions& options, std::vector<ShapeP
   return report;
 }
 
-// What --baseline names, if it does, which must be of the same kernel.
+// Reads the --baseline file, if one is given; it must be for the same kernel.
 absl::StatusOr<std::optional<Measurements>> ReadBaseline(const BenchOptions& options) {
   if (options.outputs.baseline.empty()) return std::optional<Measurements>();
   ASSIGN_OR_RETURN(Measurements baseline, ReadMeasurements(options.outputs.baseline));
@@ -324,7 +324,7 @@ void MarkInterrupted(BenchPoint* point) {
       absl::CancelledError(absl::StrCat(point->asked ? "" : "not measured: ", kInterrupted));
 }
 
-// Of a point that ended with UNAVAILABLE: whether all that come would, or those of its device.
+// After UNAVAILABLE: true if the whole server is gone, rather than only the point's device.
 bool IsGone(client::Client* client) {
   const auto health = client->Health("", kHealthTimeout);
   return !health.ok() || *health != client::ServingStatus::kServing;
@@ -370,7 +370,7 @@ int MeasurePoints(client::Client* client, BenchReport* report,
                            report->points.size()),
               &cancellation, &point);
       if (absl::IsUnavailable(point.status) && IsGone(client)) end = kGone;
-      // Which device an unnamed one was nobody knows; the server may choose another.
+      // An unnamed device is not known to be lost: the server may choose another next time.
       if (absl::IsUnavailable(point.status) && !point.call.device.empty())
         lost.insert(point.call.device);
       if (interrupt.signal() != 0) MarkInterrupted(&point);

@@ -65,7 +65,7 @@ ComparedRow Compared(std::optional<MeasuredRow> before, std::optional<MeasuredRo
   return row;
 }
 
-// Whether devices are told apart by their names.
+// True when rows need device names to be told apart.
 bool SeveralDevices(const Measurements& before, const Measurements& after) {
   return before.devices.size() > 1 || after.devices.size() > 1;
 }
@@ -179,7 +179,7 @@ std::string Lack(const Measurements& of) {
                       " not measured to the end; the first is ", of.unfinished[0]);
 }
 
-// Whatever makes times differ though the programs do not, and what is missing.
+// Warns of differing conditions, which change times without a change of programs, and of gaps.
 std::vector<std::string> Warnings(const Measurements& before, const Measurements& after,
                                   const std::vector<ComparedDevice>& devices) {
   std::vector<std::string> warnings;
@@ -285,7 +285,7 @@ absl::StatusOr<BenchComparison> CompareFiles(const CompareOptions& options) {
   return Compare(before, after);
 }
 
-// What keeps --fail-above from being content; empty: nothing does.
+// Reasons for --fail-above to fail; empty when it passes.
 std::string Failures(const BenchComparison& comparison, double percent) {
   const auto rows = [](int count) {
     return absl::StrCat(count, count == 1 ? " row is" : " rows are");

@@ -23,7 +23,7 @@ namespace warpcall::cli {
 struct ComparedRow {
   std::optional<MeasuredRow> before;
   std::optional<MeasuredRow> after;
-  double ratio = 0;  // of the medians, after over before; 0: one has none
+  double ratio = 0;  // ratio of the medians, after over before; 0: one is missing
   double ratio_low = 0;
   double ratio_high = 0;
   // "faster", "slower" (their 95 % intervals do not overlap), "no difference seen", "unstable",

@@ -30,16 +30,16 @@ struct Conditions {
 };
 
 struct Measurements {
-  std::string name;  // of the file
+  std::string name;  // file name
   std::string kernel;
   std::string attributes = "";  // "axis=-1"
   std::map<std::string, Conditions> devices = {};
   std::vector<MeasuredRow> rows = {};
-  // Points that were refused, or ended before all of their rows were measured, and why.
+  // Points that were refused, or ended before all their rows were measured, with the reasons.
   std::vector<std::string> unfinished = {};
 };
 
-// INVALID_ARGUMENT, in one line with `name`, for what `warpcall bench --json` does not print.
+// Returns INVALID_ARGUMENT, in one line with `name`, for text not from `warpcall bench --json`.
 absl::StatusOr<Measurements> ToMeasurements(const std::string& name, const nlohmann::json& value);
 // Reads a file of at most 64 MiB.
 absl::StatusOr<Measurements> ReadMeasurements(const std::string& path);

@@ -16,7 +16,7 @@
 namespace warpcall::cli {
 namespace {
 
-// What this run is called beside a baseline.
+// Name of this run beside a baseline.
 constexpr char kThisRun[] = "this run";
 constexpr absl::string_view kPng = ".png";
 

@@ -18,16 +18,16 @@ struct BenchOutputs {
   std::string baseline;  // is read; see Measurements
 };
 
-// Whether all can be written, and none in place of another. INVALID_ARGUMENT, or why a file can't
-// be opened.
+// Checks that all outputs can be written and that no two share a file. Returns INVALID_ARGUMENT, or
+// the reason why a file can't be opened.
 absl::Status CheckOutputs(const BenchOutputs& outputs);
 
-// Whether people read stdout.
+// True if stdout gets text for people.
 bool PrintsText(const BenchOutputs& outputs);
 
-// What is left to do when all is measured. Text has been printed by then, point by point, but for
-// the comparison. An output that fails keeps no other from being written; the first error is
-// returned.
+// Writes the outputs after all measurements. Text has already been printed point by point, except
+// for the comparison. An output that fails does not keep the others from being written; returns the
+// first error.
 absl::Status WriteOutputs(const BenchOutputs& outputs, const BenchReport& report,
                           const std::optional<Measurements>& baseline);
 

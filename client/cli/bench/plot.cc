@@ -65,9 +65,9 @@ struct SeriesPoint {
 };
 
 struct Series {
-  std::string implementation;  // with its device where there are several
+  std::string implementation;  // followed by its device if there are several
   DataType data_type = DataType::kFloat32;
-  std::string line = "";                 // of a grid: "M=64"
+  std::string line = "";                 // line of a grid: "M=64"
   std::vector<SeriesPoint> points = {};  // by place, ascending
   Look look = {};
 };
@@ -140,12 +140,12 @@ const char* DashesOf(DataType type) {
   return type == DataType::kFloat32 ? "" : type == DataType::kFloat16 ? "7 4" : "2 3";
 }
 
-// What all panels draw.
+// Data shared by all panels.
 struct Picture {
-  std::string axis;  // of what varies, under the panels over it; empty: bytes moved
+  std::string axis;  // label under the lower panels; empty: bytes moved
   std::vector<Series> series;
   std::vector<std::string> implementations;  // their places give their looks
-  // The largest of each device, in bytes per second; of what was measured.
+  // Largest measured ceiling of each device, in bytes per second.
   std::map<std::string, double> ceilings = {};
 };
 
@@ -161,7 +161,7 @@ std::vector<double> ValuesOf(const Picture& picture, Value value, Value other) {
   return values;
 }
 
-// What a panel draws of each point.
+// Values that a panel draws for each point.
 struct Coordinates {
   Value x;
   Value y;

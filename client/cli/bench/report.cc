@@ -31,13 +31,13 @@ constexpr int64_t kSamplesDefault = 100;
 constexpr double kShareMax = 1.05;
 // So that a table fits 100 columns; onednn_layer_normalization has more.
 constexpr size_t kNameWidth = 22;
-// Of what follows the first line of a sentence.
+// Indent of a sentence's lines after the first.
 constexpr size_t kIndent = 2;
 // The server's words for the fastest row, and for rows that the deadline left out.
 constexpr char kFastest[] = "fastest";
 constexpr char kUnreached[] = "not reached before the call's deadline";
 
-// Marks in the table of what a line below it explains.
+// Marks in the table that a line below it explains.
 constexpr char kCutMark[] = "*";
 constexpr char kOverCeilingMark[] = "!";
 
@@ -67,7 +67,7 @@ const BenchmarkResult* Best(const client::BenchmarkReport& report) {
   return best == report.results().end() ? nullptr : &*best;
 }
 
-// Of a row that ran, in place of a rank where it has none.
+// VS BEST of a row that ran: its time over the best, or a word if it has no rank.
 std::string VersusBest(const BenchmarkResult& result, double best_ns) {
   if (IsUnranked(result)) return "unstable";
   if (!(best_ns > 0)) return "-";
@@ -141,7 +141,7 @@ constexpr char kUnstableNote[] =
 constexpr char kNoBestNote[] =
     "VS BEST is open: an unstable implementation may be the fastest of them";
 
-// What explains the marks of the table.
+// Returns the explanations of the table's marks.
 std::string Footnotes(const BenchPoint& point) {
   bool cut = false, over = false, unstable = false, compared = false;
   for (const BenchmarkResult& result : point.report.results()) {

@@ -1,4 +1,4 @@
-// What `warpcall bench` measured, for people and for programs.
+// Reports of `warpcall bench`, for people and for programs.
 //
 // JSON: times are in nanoseconds, rates per second, shares 0 to 1, types as "float32".
 //
@@ -6,18 +6,18 @@
 //                         as asked for; null: the server's default
 //   client_version
 //   server    {address, host, version}; null where the server did not say
-//   points    one for each device, type and shape, of `warpcall tune` with "auto": what runs from
-//             then on, {implementation, chosen_because}; null where the server did not say:
+//   points    one for each device, type and shape; for `warpcall tune` also "auto", what runs from
+//             then on: {implementation, chosen_because}; null where the server did not say:
 //     shape, data_type      as on the command line, without braces
 //     inputs                {data_type, shape} of each
 //     device                that ran it, or that was asked for where nothing did
 //     device_kind           "cpu" or "cuda"; null where it is not known
 //     error                 null, or {code, message}: the server refused the point, or the call
 //                           ended before all rows were measured; `results` has those that were
-//     ceiling_bytes_per_second, flops_ceiling, stamp (RunStamp), and results: everything that
-//                           BenchmarkResponse says, in its order; null what has not come or is not
-//                           known; and of each result
-//       notes               what must be known to read its figures, in sentences
+//     ceiling_bytes_per_second, flops_ceiling, stamp (RunStamp), and results: all fields of
+//                           BenchmarkResponse, in its order; null where missing or unknown;
+//                           each result also has
+//       notes               the notes needed to read its figures, in sentences
 //
 // CSV: a line for each result, and one for a point that the server refused or that ended early,
 // after a heading; numbers as exact as they came; a field that has none is empty. Quoted as RFC
@@ -39,21 +39,21 @@ struct BenchPoint {
   std::string shape = "";  // as text
   DataType data_type = DataType::kFloat32;
   client::BenchmarkCall call = {};
-  bool asked = false;  // of the server; not where the command was interrupted before
-  // How the call ended; `report` has what came before, whatever that was.
+  bool asked = false;  // true once the server was asked; false if interrupted before
+  // Status of the call; `report` keeps the results that came before the call ended.
   absl::Status status = absl::CancelledError("not measured");
   client::BenchmarkReport report = {};
-  // Of a problem that was tuned: what runs from then on, and why. Empty where it is not known.
+  // Implementation that a tuned problem runs from now on, and the reason. Empty where unknown.
   std::string served = {};
   std::string served_because = {};
 
-  // That answered, or else that was asked for, which may be empty.
+  // The device that answered, or the one that was asked for, which may be empty.
   const std::string& device() const {
     return report.device().empty() ? call.device : report.device();
   }
 };
 
-// Which server was asked. Empty where it did not say.
+// Identity of the server. Empty where the server did not report it.
 struct BenchServer {
   std::string address = "";
   std::string host = "";
@@ -63,12 +63,12 @@ struct BenchServer {
 
 struct BenchReport {
   std::string kernel;
-  bool tunes = false;  // what is measured decides what runs
+  bool tunes = false;  // true for `warpcall tune`: results decide what runs
   std::map<std::string, client::AttributeValue> attributes = {};
   BenchServer server = {};
   std::vector<BenchPoint> points = {};
 
-  // Not counting points that the server refused without anyone having named a device.
+  // Does not count points that the server refused when no device was named.
   bool several_devices() const;
 };
 
@@ -84,17 +84,17 @@ std::vector<client::BenchmarkResult> Ranked(const client::BenchmarkReport& repor
 
 // Samples that the call asks of each row: the server's default where it says none.
 int64_t SamplesAsked(const client::BenchmarkCall& call);
-// Whether a row has fewer samples than were asked for, and not because it was exact enough.
+// True if a row has fewer samples than requested although it was not yet exact enough.
 bool IsCut(const client::BenchmarkCall& call, const client::BenchmarkResult& result);
-// Whether a row did not run because the call's deadline came before its turn.
+// True if a row did not run because the call's deadline came before its turn.
 bool IsUnreached(const client::BenchmarkResult& result);
-// OK when the point was measured: some row ran, and all had their turn. Else why it was not.
+// Returns OK if the point was measured: some row ran, and all had their turn. Else the reason.
 absl::Status Outcome(const BenchPoint& point);
-// Of all points: OK, or how many were not measured and why the first was not.
+// Outcome of all points: OK, or the number not measured and the reason of the first.
 absl::Status Outcome(const BenchReport& report);
-// Whether its share of the copy ceiling is more than noise explains.
+// True if the row's share of the copy ceiling is larger than noise explains.
 bool IsOverCeiling(const client::BenchmarkResult& result);
-// What must be known to read the figures of a result, a sentence each.
+// Returns the notes needed to read the figures of a result, a sentence each.
 std::vector<std::string> Notes(const BenchPoint& point, const client::BenchmarkResult& result);
 
 // The report as text, for people, point by point as they are measured.
@@ -103,9 +103,9 @@ class BenchText {
   // `report` outlives it; its points may change between calls.
   explicit BenchText(const BenchReport* report) : report_(*report) {}
 
-  // What stands above everything.
+  // Returns the lines above everything else.
   std::string Heading() const;
-  // A table, after what is new of its device; or a line for a point that has none.
+  // Returns a table, after the new facts about its device; or a line for a point without results.
   std::string Point(const BenchPoint& point);
 
  private:

@@ -99,7 +99,7 @@ std::string Pattern(const BenchPoint& point, const std::vector<Group>& groups, s
   return pattern;
 }
 
-// Whether some line has more than one point.
+// True if some line has more than one point.
 bool IsGrid(const std::vector<Sizes>& sizes, const Group& axis, const Group& line) {
   std::map<int64_t, std::set<int64_t>> places;
   for (const Sizes& point : sizes) places[point[line.places[0]]].insert(point[axis.places[0]]);

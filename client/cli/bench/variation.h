@@ -1,4 +1,4 @@
-// What varies from point to point of a benchmark, so that a picture can name its axis.
+// Finds what varies between the points of a benchmark, so that a plot can name its axis.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ struct Variation {
   std::vector<std::string> lines = {};
 };
 
-// Sizes that are the same in every point count as one. Of two that vary, the one with more values
-// is the axis, and the other has at most eight.
+// Finds the variation. Sizes that are equal in every point count as one. If two vary, the one with
+// more values is the axis; the other has at most eight.
 Variation VariationOf(const BenchReport& report);
 
 }  // namespace warpcall::cli

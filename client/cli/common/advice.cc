@@ -29,7 +29,7 @@ int Lanes(const std::string& compute_capability) {
   return compute_capability == "8.0" || absl::StartsWith(compute_capability, "7.") ? 64 : 128;
 }
 
-// Of "132x1x1"; 0 of anything else.
+// Returns the product of an extent such as "132x1x1"; 0 for other text.
 double Product(const std::string& extent) {
   double product = 1;
   for (const absl::string_view text : absl::StrSplit(extent, 'x')) {

@@ -1,4 +1,4 @@
-// What a plan's launch says about its speed before it runs.
+// Advice on a plan's speed from its launch, before it runs.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace warpcall::cli {
 // the one that the description names.
 std::vector<std::string> AdviseOnLaunch(const client::Description& description,
                                         const client::DeviceInfo& device);
-// The same, and where the work stands on the device's roofline.
+// Returns AdviseOnLaunch's advice, and the position of the work on the device's roofline.
 std::vector<std::string> Advise(const client::Description& description,
                                 const client::DeviceInfo& device);
 
-// FLOP/s of a GPU's float32 lanes, without tensor cores, at a clock that it exceeds; 0 of a CPU.
+// FLOP/s of a GPU's float32 lanes, without tensor cores, at a clock below the real one; 0 for CPUs.
 double Float32FlopsMin(const client::DeviceInfo& device);
 
 }  // namespace warpcall::cli

@@ -35,7 +35,7 @@ absl::Status Unknown(absl::string_view what, absl::string_view name,
                                           absl::StrJoin(known, ", "), DidYouMean(name, known)));
 }
 
-// Of `kernel`; of all kernels where `kernel` is empty.
+// Returns the implementation names of `kernel`, or of all kernels if `kernel` is empty.
 std::vector<std::string> ImplementationNames(absl::Span<const KernelInfo> kernels,
                                              const std::string& kernel) {
   std::vector<std::string> names;

@@ -20,9 +20,9 @@ struct Choice {
       {};  // families, variants, or "FAMILY:VARIANT"; empty: "auto"
 };
 
-// NOT_FOUND, with what there is and what was likely meant, when the kernel is not listed, or an
-// implementation is neither a family nor of any kernel. What the kernel itself has, the server
-// says.
+// Returns NOT_FOUND, with the available names and the likely one, when the kernel is not listed, or
+// when an implementation is neither a family nor listed for any kernel. The server checks that the
+// kernel has it.
 absl::Status CheckChoice(absl::Span<const client::KernelInfo> kernels, const Choice& choice);
 
 // "cuda:two_pass"; the implementation alone where no variant is known.
@@ -31,13 +31,13 @@ inline std::string VariantName(const client::BenchmarkResult& result) {
   return VariantName(result.implementation(), result.launch().variant());
 }
 
-// ListKernels, and `choice` among them.
+// Calls ListKernels and checks that `choice` is listed.
 absl::StatusOr<std::vector<client::KernelInfo>> ListKernelsWith(const Choice& choice,
                                                                 client::Client* client,
                                                                 absl::Duration timeout);
 
-// `refusal`, unless it is a NOT_FOUND of which CheckChoice knows more: the server is asked what it
-// has.
+// Returns `refusal`. If it is a NOT_FOUND that CheckChoice can explain, asks the server for its
+// lists and explains it.
 absl::Status Explained(const absl::Status& refusal, const Choice& choice, client::Client* client);
 
 using AttributeMap = std::map<std::string, client::AttributeValue>;
@@ -53,7 +53,7 @@ absl::StatusOr<AttributeMap> ParseAttributes(absl::Span<const std::string> texts
 // "-1", "true", "tanh".
 std::string AttributeText(const client::AttributeValue& value);
 
-// Whether `name` is there and true.
+// True when the attribute `name` is present and true.
 bool BoolAttribute(const AttributeMap& attributes, const std::string& name);
 
 }  // namespace warpcall::cli

@@ -1,4 +1,4 @@
-// What the subcommands of `warpcall` share. Each of them has one Add...Command here.
+// Types shared by the subcommands of `warpcall`. Each of them has one Add...Command here.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ struct Globals {
 // The version of this program: "0.1.0".
 const char* ClientVersion();
 
-// What a client is made with: --verbose says each of its calls on stderr.
+// Returns the options for a Client; --verbose reports each of the client's calls on stderr.
 client::ClientOptions OptionsOf(const Globals& globals);
 
 // `run` does the work once the command line has been parsed and names the command; returns the exit

@@ -100,7 +100,7 @@ bool HasOption(const CLI::App& command, const std::string& name) {
   return false;
 }
 
-// What stands on the command line and means nothing.
+// Returns the error message for an unexpected argument.
 std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::string& word) {
   const std::string name = app.get_name();
   if (absl::StartsWith(word, "-")) {

@@ -15,9 +15,9 @@ namespace warpcall::cli {
 // Types as ParseDataType takes them.
 struct InputReading {
   std::string type =
-      {};  // what each file must hold; empty: any. bfloat16 takes uint16 for its bits
-  std::string cast = {};  // what elements of another type are converted to; empty: refused
-  bool can_cast = false;  // whether the command has --cast, for what a refusal says
+      {};  // required type of each file; empty: any. bfloat16 reads uint16 as raw bits
+  std::string cast = {};  // target type of elements of other types; empty: refused
+  bool can_cast = false;  // true if the command has --cast; used in error messages
 };
 
 // Reads .npy files ("-": stdin, once), and tells people when that takes long or when elements were
@@ -38,8 +38,8 @@ enum class Distribution : uint8_t {
   kNormal,
 };
 
-// The same on every machine for a state of `random`, but for rounding in the mathematical library.
-// INVALID_ARGUMENT when the bytes overflow, RESOURCE_EXHAUSTED when there is no memory for them.
+// Makes the same tensor on every machine for a state of `random`, up to rounding in the math
+// library. INVALID_ARGUMENT when the bytes overflow, RESOURCE_EXHAUSTED when memory runs out.
 absl::StatusOr<client::Tensor> RandomTensor(const client::TensorSpec& spec,
                                             Distribution distribution, std::mt19937_64* random);
 

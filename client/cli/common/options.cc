@@ -98,7 +98,7 @@ Option Arguments::AddRepeated(const std::string& name, std::vector<std::string>*
                               const std::string& help) const {
   return Option(app_->add_option(name, *values, help)
                     ->expected(1)
-                    ->allow_extra_args(false)  // what follows the value is another's
+                    ->allow_extra_args(false)  // values after the first belong to other options
                     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
 }
 

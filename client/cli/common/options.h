@@ -1,4 +1,4 @@
-// What the command line takes, over CLI11, which two files include: each that does takes four
+// Options of the command line, over CLI11. Only two files include CLI11: each that does takes four
 // seconds more to compile.
 #pragma once
 
@@ -29,18 +29,18 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option Required() const;
-  // What --help shows in place of a value.
+  // Text that --help shows in place of a value.
   Option TypeName(const std::string& name) const;
-  // --help shows what it is before the command line is read.
+  // --help shows the variable's value from before the command line is read.
   Option ShowDefault() const;
-  // Is read from the environment's `variable` where the command line has none.
+  // Reads the environment's `variable` when the command line does not give the option.
   Option FromEnvironment(const std::string& variable) const;
   Option OneOf(const std::vector<std::string>& values) const;
   // A number from `least` to `most`, never NaN.
   Option Between(double least, double most) const;
   // A type as ParseDataType takes it.
   Option IsDataType() const;
-  // Where it has no name: every value that is left.
+  // Takes all remaining values. For options without a name.
   Option TakesAll() const;
   // Several values may stand with `separator` between them.
   Option SplitAt(char separator) const;
@@ -51,8 +51,8 @@ class Option {
   CLI::Option* option_;
 };
 
-// What warpcall, or a subcommand, takes: options, and values without a name. Each is read into a
-// variable, which stays where it is.
+// The options and unnamed values of warpcall or of a subcommand. Each is read into a variable,
+// whose address must not change.
 class Arguments {
  public:
   explicit Arguments(CLI::App* app) : app_(app) {}
@@ -70,26 +70,26 @@ class Arguments {
   // Stands at the end of --help.
   void SetFooter(const std::string& text) const;
 
-  // Whether the command line named this subcommand.
+  // True if the command line named this subcommand.
   bool named() const;
 
  private:
   CLI::App* app_;
 };
 
-// What a command line may say, for messages and for a shell's completion.
+// Model of the command lines that a program accepts, for messages and for shell completion.
 struct OptionModel {
   std::string name;  // "--type"; a value that has none: what --help calls it
   bool named = true;
   bool takes_value = false;
-  std::vector<std::string> values = {};  // where only these are taken
+  std::vector<std::string> values = {};  // allowed values; empty: any
 };
 struct CommandModel {
   std::string name;
   std::vector<OptionModel> options = {};
 };
 struct ProgramModel {
-  std::vector<OptionModel> options = {};  // that stand before and behind every command
+  std::vector<OptionModel> options = {};  // accepted before and after every command
   std::vector<CommandModel> commands = {};
 };
 
@@ -109,7 +109,7 @@ class CommandLine {
   bool ParseOptions(std::vector<std::string> words);
 
   ProgramModel Model() const;
-  // What --help prints, of the program or of one subcommand. NOT_FOUND says what there is.
+  // Returns the --help text of the program or of one subcommand. NOT_FOUND lists the subcommands.
   absl::StatusOr<std::string> Help(const std::string& command) const;
 
  private:
@@ -141,17 +141,17 @@ class TimeoutOption {
   double seconds_;
 };
 
-// What is left of it, of which only what the server takes is taken off: not the command's own work,
+// Remaining deadline. Only time spent waiting for the server counts, not the command's own work,
 // such as making inputs. For one thread.
 class Patience {
  public:
   explicit Patience(absl::Duration whole) : left_(whole) {}
 
-  // Of the next call, which ends at once when nothing is left; never zero, which calls take for no
-  // limit.
+  // Timeout of the next call. Never zero, which calls take for no limit: with no time left, the
+  // next call ends at once.
   absl::Duration left() const { return std::max(left_, absl::Nanoseconds(1)); }
 
-  // What `ask` returns, which is called with left() and keeps to it.
+  // Returns the result of `ask`, which is called with left() and must keep to that timeout.
   template <typename Ask>
   auto Spend(Ask&& ask) {
     const absl::Time start = absl::Now();

@@ -51,7 +51,7 @@ json ToJson(const google::protobuf::Message& message,
   }
 }
 
-// Of the process; main sets it before anything can fail.
+// Set once per process, by main, before anything can fail.
 bool errors_are_json = false;
 // The error of the first write to stdout that failed; 0: none has. Later ones, and a flush of what
 // is left, may fail in other ways, or in none.

@@ -1,4 +1,4 @@
-// What a subcommand prints to stdout: a value as JSON, or text for people; and how it ends.
+// Output of a subcommand on stdout, as JSON or as text for people, and its exit status.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -40,22 +40,22 @@ void PrintNote(absl::string_view text);
 
 // Prints an error as Refused and UsageError do (command.h), and returns `exit_status`.
 int Fail(const absl::Status& status, int exit_status);
-// The same of what people have been told by a table or a sentence: only who reads errors as JSON is
-// told once more.
+// Like Fail, for an error that the text output already shows in a table or a sentence: prints it
+// only if errors are JSON.
 int FailTold(const absl::Status& status, int exit_status);
 
-// Takes the place of stdin, stdout and stderr where they are closed, so that no file that is opened
-// later becomes one of them. What is printed then fails as it does on what is closed.
+// Opens stand-ins for stdin, stdout and stderr if they are closed, so that a file opened later
+// can't become one of them. Printing then fails as it does on a closed stream.
 void HoldClosedStreams();
 
-// What was printed so far gets to where it goes.
+// Flushes everything printed so far.
 void FlushOutput();
 
-// Flushes stdout. When something that was printed did not get there it says so, with the cause of
-// the first failure, and gives kExitRefused in place of kExitOk.
+// Flushes stdout. If anything printed could not be written, reports the cause of the first failure
+// and returns kExitRefused in place of kExitOk.
 int FinishOutput(int exit_status);
 
-// The fewest digits that read back as the same number; "nan", "inf" and "-inf" for what is none.
+// Fewest digits that read back as the same number; "nan", "inf" and "-inf" if not finite.
 std::string ExactNumber(double value);
 // A JSON value as a field: empty of null, a list's items apart by "; ", numbers exact.
 std::string CsvField(const nlohmann::json& value);

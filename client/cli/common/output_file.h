@@ -14,8 +14,8 @@ namespace warpcall::cli {
 // beside what else goes to stdout.
 bool NamesStdout(absl::string_view name);
 
-// Whether WriteOutput would succeed; OK of an empty path, which asks for no file. The error says
-// the path and the system's reason.
+// Checks that WriteOutput would succeed; OK for an empty path, which asks for no file. The error
+// gives the path and the system's reason.
 absl::Status CheckOutput(const std::string& path);
 
 // An option that names a file, and the name; empty: it names none.

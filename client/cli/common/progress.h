@@ -21,10 +21,10 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();
 
-  // Something that the work has come to: is printed at once, or when the first second is over.
+  // Prints news of the work: at once, or when the first second is over.
   void Tell(std::string news);
-  // The same for who does not know whose work it is: of the last that was born and lives; or
-  // nothing.
+  // Tells the news to the newest Progress that exists; does nothing if there is none. For callers
+  // that have no Progress of their own.
   static void TellLast(std::string news);
 
  private:

@@ -29,7 +29,7 @@ constexpr absl::string_view kErrorCode = "\x1b[31;1m";
 constexpr absl::string_view kHeadingCode = "\x1b[1m";
 constexpr absl::string_view kPlainCode = "\x1b[0m";
 
-Screen out_screen;  // of the process, as stdout is
+Screen out_screen;  // for the whole process, as stdout is
 
 size_t ColumnsOf(int descriptor) {
   winsize size = {};
@@ -105,7 +105,7 @@ Character FirstCharacter(absl::string_view text) {
   return {bytes, std::none_of(std::begin(kUnprintable), std::end(kUnprintable), holds)};
 }
 
-// Of what `text` begins with and may have of its own; 0: it begins with something else.
+// Length of the newline, tab or colour code at the start of `text` that stays; 0: none.
 size_t KeptBytes(absl::string_view text, const Screen& screen) {
   if (text[0] == '\n' || text[0] == '\t') return 1;
   if (!screen.colour) return 0;

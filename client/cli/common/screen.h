@@ -1,4 +1,4 @@
-// What text for people is shown on: how wide it is, and whether it knows colours.
+// Properties of a text output for people: its width, and its support for colours.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ struct Screen {
   bool colour = false;
 };
 
-// Of an open file. A terminal is as wide as it says, anything else as $COLUMNS says, and 100
-// columns where neither is known. Colours are for terminals, unless NO_COLOR is set
-// (https://no-color.org) or TERM is "dumb".
+// Returns the screen of an open file. A terminal reports its width; other files use $COLUMNS; the
+// default is 100 columns. Colours are for terminals, unless NO_COLOR is set (https://no-color.org)
+// or TERM is "dumb".
 Screen FindScreen(int descriptor);
 
-// What stdout's tables and other text fit; without limits and colours until main says otherwise.
+// Screen of stdout, for tables and other text; without limits and colours until main sets it.
 const Screen& OutScreen();
 void SetOutScreen(const Screen& screen);
 
@@ -35,7 +35,7 @@ size_t Columns(absl::string_view text);
 // or the next. Writes out as "\x1b" each byte of a control character, of a character that hides
 // others or changes their direction, and of what is not UTF-8.
 std::string Printable(absl::string_view text);
-// The same of lines: ends of lines, tabs and, where `screen` has colours, Emphasised's codes stay.
+// Like Printable, for lines: keeps newlines and tabs and, if `screen` has colours, colour codes.
 std::string PrintableLines(absl::string_view text, const Screen& screen);
 
 // `text` in lines of at most `columns` (at least 1), broken at spaces, or behind commas where a

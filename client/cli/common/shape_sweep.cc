@@ -63,7 +63,7 @@ struct Range {
   int64_t step = 0;
 };
 
-// What stands in braces with ".." in it.
+// Parses the text of a range: braces with ".." between them.
 absl::StatusOr<Range> ParseRange(string_view text) {
   const std::string braced = absl::StrCat("{", text, "}");
   Range range;
@@ -198,11 +198,11 @@ absl::Status LacksWeights(const ShapePoint& point, const client::KernelInfo& ker
   return refusal;
 }
 
-// For a better message nobody waits longer.
+// Short, since the answer only improves a message.
 constexpr absl::Duration kAskTimeout = absl::Seconds(2);
 
-// Of InputShapes' refusal where shapes of weights are missing: some that may be meant, by the first
-// input's n columns, of which a weight has n elements or n by n. Of any other status: none.
+// Guesses shapes from an InputShapes error about missing shapes of weights. With n columns in the
+// first input, a weight has n elements or n by n. Empty for other errors.
 std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal);
 std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal) {
   std::vector<ShapePoint> points;

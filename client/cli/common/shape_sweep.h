@@ -27,21 +27,21 @@ inline constexpr int kSweepPointsMax = 256;
 
 struct ShapePoint {
   std::string text;  // as it would be written without braces
-  Shapes shapes;     // of the inputs that the text names
+  Shapes shapes;     // for the inputs that the text names
 };
 
 // INVALID_ARGUMENT names the text, what is wrong with it and what is allowed, also for more than
 // kSweepPointsMax points.
 absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(absl::string_view text);
 
-// Whether rows share an input of this kernel, whose shape then is not theirs.
+// True when all rows share an input of this kernel, such as weights, with a shape of its own.
 bool HasWeights(const client::KernelInfo& kernel);
 
-// The shapes of all inputs that `kernels` says there are. Of two inputs a single MxNxK stands for
-// a[m, k] and b[k, n], stored as transpose_a and transpose_b in `attributes` say; of any other
-// number a single shape is every input's. With weights only that of a single row is.
-// INVALID_ARGUMENT when the point fits in neither way. A kernel that is not listed is left as it
-// is, so that the server says what exists.
+// Returns the shapes of all inputs that `kernels` lists. With two inputs a single MxNxK stands for
+// a[m, k] and b[k, n], stored as transpose_a and transpose_b in `attributes` say; otherwise a
+// single shape applies to every input. For a kernel with weights a single shape must have one
+// dimension. INVALID_ARGUMENT when the point fits neither way. Leaves unlisted kernels alone: the
+// server reports them.
 absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& kernel,
                                    const AttributeMap& attributes,
                                    absl::Span<const client::KernelInfo> kernels);

@@ -1,4 +1,4 @@
-// What somebody who misspelt a name most likely meant.
+// Suggests the names that a misspelt one most likely meant.
 #pragma once
 
 #include <string>

@@ -135,8 +135,8 @@ class TableLayout {
     return screen_.columns == 0 || Width(columns) <= screen_.columns;
   }
 
-  // Whether they fit, when the widest column of text is made narrower where they do not by
-  // themselves.
+  // True if the columns fit. If they do not, narrows the widest column of text and returns whether
+  // they fit then.
   bool MakeFit(const std::vector<size_t>& columns) {
     if (Fits(columns)) return true;
     std::optional<size_t> widest;

@@ -18,7 +18,7 @@ using Shapes = std::vector<Shape>;
 inline constexpr absl::string_view kTypesText =
     "float32 (f32, fp32), float16 (f16, fp16, half) and bfloat16 (bf16)";
 
-// The one parser of types: what kTypesText says, in either case. What is printed has DataTypeName.
+// The only parser of types: reads the names in kTypesText, in either case. DataTypeName prints.
 absl::StatusOr<DataType> ParseDataType(absl::string_view text);
 
 // 0 to INT64_MAX, in digits only. INVALID_ARGUMENT without a message of its own.

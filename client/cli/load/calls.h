@@ -14,7 +14,7 @@ namespace warpcall::cli {
 
 struct LoadEntryCalls {
   LoadEntry entry;
-  // The same but for the inputs' data. Not empty.
+  // Calls that differ only in the inputs' data. Not empty.
   std::vector<client::Call> calls;
 };
 
@@ -26,9 +26,9 @@ absl::StatusOr<LoadEntryCalls> MakeCalls(const LoadEntry& entry,
                                          absl::Span<const client::KernelInfo> kernels,
                                          uint64_t seed);
 
-// DATA_LOSS, which servers never answer, unless the outputs have the types and shapes that the
-// public contract says and, for identity, the input's bytes. Of other kernels than the contract's
-// only says whether there is an output.
+// Returns DATA_LOSS, a code that servers never send, unless the outputs have the types and shapes
+// of the public contract and, for identity, the input's bytes. Kernels outside the contract only
+// need an output.
 absl::Status CheckAnswer(const client::Call& call, const client::Result& result);
 
 }  // namespace warpcall::cli

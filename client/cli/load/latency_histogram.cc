@@ -7,7 +7,7 @@
 namespace warpcall::cli {
 namespace {
 
-// What one writer needs: a plain addition in the writer, no torn value in a reader.
+// Adds for a single writer: a plain addition in the writer, no torn value in a reader.
 void Add(std::atomic<int64_t>* total, int64_t value) {
   total->store(total->load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
 }

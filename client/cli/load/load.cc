@@ -38,8 +38,8 @@ constexpr int kConnectionsMax = 64;
 constexpr double kRateMin = 0.001;
 constexpr double kRateMax = 1e6;
 constexpr double kSecondsMax = 86400;
-// What the server offers is asked before the first request, whose deadline may be shorter than it
-// takes to connect.
+// Timeout for listing kernels before the first request, whose own deadline may be shorter than the
+// time to connect.
 constexpr absl::Duration kListTimeout = absl::Seconds(20);
 
 constexpr char kFooter[] =
@@ -120,7 +120,7 @@ struct LoadCommand {
                       "what is wrong counts as DATA_LOSS");
   }
 
-  // What the command line says of all entries.
+  // Returns the entries of the command line, with the defaults filled in.
   absl::StatusOr<std::vector<LoadEntry>> Entries() const {
     const std::string& text = mix.empty() ? kernels : mix;
     if (text.empty()) return absl::InvalidArgumentError("kernels or --mix is required");
@@ -183,7 +183,7 @@ absl::StatusOr<std::vector<LoadEntryCalls>> Prepare(std::vector<LoadEntry> entri
   return prepared;
 }
 
-// Of the whole run: that of the first kind of requests that failed.
+// Status of the whole run: OK, or the lowest failure code with its count and first message.
 absl::Status Outcome(const LoadStats& all) {
   if (all.Sent() == 0) return absl::FailedPreconditionError("no request was sent");
   for (int i = 0; i < LoadStats::kCodeCount; ++i) {
@@ -196,12 +196,12 @@ absl::Status Outcome(const LoadStats& all) {
   return absl::OkStatus();
 }
 
-// What wakes the thread that looks after a run, Ctrl-C (Interrupt) among it. One at a time.
+// Wakes the thread that supervises a run, also on Ctrl-C (Interrupt). One at a time.
 class LoadWakeup {
  public:
   // Thread-safe.
   void Notify();
-  // Waits for Notify or a signal, both of which count for one wait, for at most so long.
+  // Waits at most `timeout_ms` for Notify or a signal; uses up the one that ends the wait.
   void Await(int64_t timeout_ms);
   bool interrupted() const { return interrupt_.signal() != 0; }
 

@@ -92,7 +92,7 @@ absl::Status ParseWeight(string_view text, LoadEntry* entry) {
   return absl::OkStatus();
 }
 
-// What follows the kernel's name.
+// Parses the part of an entry after the kernel's name.
 absl::Status ParseRest(string_view rest, LoadEntry* entry) {
   if (absl::ConsumePrefix(&rest, "[")) {
     const size_t end = rest.find(']');

@@ -1,4 +1,4 @@
-// What `warpcall load` sends: a mix of kernels, sizes and types with weights, as text.
+// The requests of `warpcall load`: a mix of kernels, sizes and types with weights, as text.
 //
 //   MIX     = ENTRY,ENTRY,...
 //   ENTRY   = KERNEL[OPTION,OPTION,...]:SHAPES:TYPE=WEIGHT    all but KERNEL may be left out
@@ -24,8 +24,8 @@
 
 namespace warpcall::cli {
 
-// What one gRPC message holds: its length is sent in 32 bits. The server's own limit is lower
-// unless it was raised, and is the server's to enforce.
+// Largest gRPC message: its length is sent in 32 bits. The server's own limit is usually lower, and
+// the server enforces it.
 inline constexpr int64_t kRequestBytesMax = (int64_t{1} << 32) - 1;
 // Each entry costs statistics in each worker.
 inline constexpr int kMixEntriesMax = 16;

@@ -1,4 +1,4 @@
-// What a load run sends and when, from a seed: the same on every machine.
+// Plan of a load run, requests and times, from a seed: the same on every machine.
 #pragma once
 
 #include <cstddef>

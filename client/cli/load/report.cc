@@ -27,7 +27,7 @@ std::string Spread(const LatencyHistogram& times) {
                       " (max)");
 }
 
-// What is in a row of its own: everything, where that is more than one entry, and each entry.
+// A row of the report: each entry, and all entries together if there are several.
 struct Group {
   std::string name;
   const LoadStats& stats;
@@ -109,7 +109,7 @@ std::string Failures(const LoadStats& stats) {
       Sentence(absl::StrCat(stats.Failed(), " failed, after ", Spread(stats.failed_latency()))));
 }
 
-// Whether what was sent is what was planned.
+// Reports how far the requests sent differ from the plan.
 std::string Lateness(const LoadReport& report) {
   if (report.options.rate_per_second <= 0) return "";
   const LoadResult& result = report.result;

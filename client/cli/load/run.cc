@@ -44,8 +44,8 @@ struct LoadRun::Worker {
         stats(entries.size()) {}
 
   client::Client client;
-  client::Backoff backoff;        // from refusals without advice
-  EntryChooser chooser;           // of a closed loop
+  client::Backoff backoff;        // for refusals without a delay
+  EntryChooser chooser;           // closed loop only
   std::vector<size_t> next_call;  // by entry
   std::vector<LoadStats> stats;   // by entry
   int64_t last_done_ns = 0;       // counted requests only
@@ -127,7 +127,7 @@ std::unique_ptr<LoadResult> LoadRun::Finish() {
     result->paused_ns += worker->paused_ns;
     last_done_ns = std::max(last_done_ns, worker->last_done_ns);
   }
-  if (options_.rate_per_second > 0)  // what nobody came to take
+  if (options_.rate_per_second > 0)  // arrivals that no worker took
     while (const auto ticket = TakeArrival()) result->unsent += ticket->counted;
   if (end_ns_.load() != kNever) last_done_ns = std::max(last_done_ns, end_ns_.load());
   result->elapsed_ns = std::max<int64_t>(0, last_done_ns - counted_from_ns_);
@@ -165,7 +165,7 @@ void LoadRun::OpenLoop(Worker* worker) {
       worker->unsent += ticket->counted;
       return;
     }
-    // What is left of an overloaded warm-up would only make what is counted late.
+    // Leftovers of an overloaded warm-up would only delay counted requests.
     if (!ticket->counted && now >= counted_from_ns_) continue;
     AwaitTime(planned_ns);
     if (planned_ns >= end_ns_.load()) return;  // stopped meanwhile
@@ -222,7 +222,7 @@ void LoadRun::Pause(Worker* worker, const absl::Status& answer, bool counted) {
     return;
   }
   const std::optional<int64_t> advice_ms = client::RetryPushbackMs(answer);
-  // What will never fit says nothing of other requests.
+  // A permanent refusal of one request says nothing about the others.
   if (advice_ms.has_value() && *advice_ms < 0) return;
   absl::Duration pause;
   if (advice_ms.has_value()) {

@@ -38,8 +38,8 @@ struct LoadOptions {
   double rate_per_second = 0;  // above 0: an open loop
   Arrivals arrivals = Arrivals::kPoisson;
   int64_t warmup_ns = 0;
-  int64_t duration_ns = 0;  // of what is counted; not looked at when there are `requests`
-  int64_t requests = 0;     // above 0: how many are counted
+  int64_t duration_ns = 0;  // counted time; unused with `requests`
+  int64_t requests = 0;     // above 0: number of counted requests
   uint64_t seed = 0;
   bool check = false;  // CheckAnswer
 };
@@ -74,10 +74,10 @@ class LoadRun {
   // For one thread. No further request begins; those in flight go on.
   void Stop();
   bool done() const { return running_.load() == 0; }
-  // Whether what is sent now is not counted.
+  // True while requests are sent uncounted.
   bool warming_up() const;
 
-  // What was counted so far, while it goes on.
+  // Adds the latencies counted so far; may be called during the run.
   void AddLatencies(LatencyHistogram* latencies) const;
   int64_t failed() const;
 
@@ -99,7 +99,7 @@ class LoadRun {
   void Pause(Worker* worker, const absl::Status& answer, bool counted);
   // The next arrival before the end of the run.
   std::optional<Ticket> TakeArrival();
-  // Whether fewer have begun than were asked for.
+  // True while fewer requests have begun than were asked for.
   bool RequestsLeft();
   // Or until the run is stopped.
   void AwaitTime(int64_t time_ns) const;
@@ -114,11 +114,11 @@ class LoadRun {
   int64_t start_ns_ = 0;
   int64_t counted_from_ns_ = 0;
   std::atomic<int64_t> end_ns_;         // when the last request may begin
-  std::atomic<int64_t> requests_left_;  // of a closed loop
+  std::atomic<int64_t> requests_left_;  // closed loop only
   std::atomic<int> running_;
 
   absl::Mutex plan_mutex_;
-  ArrivalPlan plan_ ABSL_GUARDED_BY(plan_mutex_);     // of an open loop
+  ArrivalPlan plan_ ABSL_GUARDED_BY(plan_mutex_);     // open loop only
   int64_t planned_ ABSL_GUARDED_BY(plan_mutex_) = 0;  // counted arrivals so far
 
   std::vector<std::unique_ptr<Worker>> workers_;

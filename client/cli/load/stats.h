@@ -1,4 +1,4 @@
-// What became of the requests of a load run.
+// Outcomes and times of the requests of a load run.
 #pragma once
 
 #include <array>
@@ -42,8 +42,8 @@ struct LoadTimes {
   int64_t done_ns = 0;
 };
 
-// What one entry's calls in one worker took, or any number of those merged; 190 KiB. It has no
-// locks: one thread records, others may read the histograms and counters meanwhile.
+// Statistics of one entry's calls in one worker, or of several such merged; 190 KiB. Lock-free: one
+// thread records, and other threads may read the histograms and counters meanwhile.
 class LoadStats {
  public:
   // The number of values of absl::StatusCode, OK included.
@@ -55,7 +55,7 @@ class LoadStats {
   void Merge(const LoadStats& other);
 
   int64_t Count(absl::StatusCode code) const { return codes_[static_cast<size_t>(code)].Get(); }
-  // What came with the first of them.
+  // Message of the first request that ended with `code`.
   const std::string& Message(absl::StatusCode code) const {
     return messages_[static_cast<size_t>(code)];
   }

@@ -12,14 +12,14 @@
 namespace warpcall::cli {
 namespace {
 
-// Times that differ by less are not told apart by a few runs.
+// Smaller differences between times do not count: a few runs can't show them.
 constexpr double kSameRatio = 1.05;
-// What one has more of than the other is worth a sentence from here on, as a ratio, ...
+// Smallest difference between two figures that is reported as a reason: as a ratio, ...
 constexpr double kRatioMin = 1.1;
 // ... as a share of the difference of their times, and as a difference of shares.
 constexpr double kShareMin = 0.1;
 
-// Of a run, as far as the device has to do with it.
+// Device time of a run: kernels, gaps and transfers.
 double TimeOf(const Figures& figures) {
   return figures.kernel_ns + figures.gap_ns + figures.transfer_ns;
 }
@@ -28,7 +28,7 @@ double RatioOf(double first, double second) {
   return first > 0 && second >= 0 ? second / first : -1;
 }
 
-// How a figure is told to people.
+// Formats of a figure for people.
 using Text = std::function<std::string(double)>;
 
 std::string Plain(double value) { return absl::StrFormat("%.4g", value); }

@@ -10,12 +10,12 @@ namespace {
 
 using client::ProfileRow;
 
-// Of the memory's peak, which the counters' shares are of: a copy reaches 4.27 of an H200's 4.8
-// TB/s.
+// Copy speed as a share of peak bandwidth, which counters refer to: a copy reaches 4.27 of an
+// H200's 4.8 TB/s.
 constexpr double kCopyOfPeak = 0.9;
 constexpr char kThreadName[] = "cpu thread ";
 
-// A share that each kernel tells, over all of them by their time; -1 where none does.
+// Mean of a share that kernel rows report, weighted by time; -1 where none reports it.
 double Weighted(const client::ProfileReport& report, double (ProfileRow::*share)() const) {
   double sum = 0;
   double time = 0;
@@ -76,7 +76,7 @@ void AddThreads(const Profiled& profiled, Figures* figures) {
       std::min(Ratio(waiting_ns, all_ns), std::max(1 - figures->threads_busy, 0.0));
 }
 
-// What memory gave and took, as far as counters tell.
+// Returns the bytes moved to and from memory by the counters; -1 without counters.
 double CountedBytes(const client::ProfileReport& report, const Figures& figures) {
   const double missed = CountOf(report, "cache misses", &ProfileRow::bytes);
   if (missed >= 0) return missed;

@@ -1,4 +1,4 @@
-// What a profile, the plan of what ran and its device say together, of one run on average.
+// Figures of an average run, from a profile, the plan of the run and its device.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Profiled {
   std::string kernel = {};
   int32_t iterations_asked = 0;  // 0: the server's default
   client::ProfileReport report = {};
-  // Of the row that ran, and of its device. Where the server did not tell, empty with the reason.
+  // Plan of the implementation that ran, and its device. If unknown, empty with the reason.
   client::Description plan = {};
   std::string plan_missing = {};
   client::DeviceInfo device = {};
@@ -37,11 +37,11 @@ struct Figures {
   // Over memory by the least bytes: counted, and as many as a copy would do in kernel_ns.
   double passes = -1;
   double passes_max = -1;
-  // Of the kernels, weighted by their time.
+  // Means over the kernels, weighted by their time.
   double achieved_occupancy = -1;
   double sm_throughput = -1;
   double dram_throughput = -1;
-  // On the CPU, of the time of all hardware threads.
+  // CPU only, as shares of the time of all hardware threads.
   double threads_busy = -1;
   double threads_waiting = -1;  // until a core was free
   double instructions = -1;
@@ -71,9 +71,9 @@ inline constexpr char kGapRow[] = "gap";
 inline constexpr char kHostRow[] = "host";
 inline constexpr char kThreadRow[] = "thread";
 inline constexpr char kCounterRow[] = "counter";
-inline constexpr char kCpuKind[] = "cpu";  // of a device
+inline constexpr char kCpuKind[] = "cpu";  // device kind
 
-// Whether the row is of what the device did, one after the other, rather than of the host.
+// True for rows of the device's own, sequential work; false for rows of the host.
 bool IsOfDevice(const client::ProfileRow& row);
 
 }  // namespace warpcall::cli

@@ -136,8 +136,8 @@ double MeasureCopy(const std::string& device, absl::Duration timeout, client::Cl
   return report.ok() ? report->ceiling_bytes_per_second() : 0;
 }
 
-// What the server tells of the row and the device beside the profile. It may be an older one: what
-// it does not tell is missing from the figures, with the reason.
+// Asks the server for the plan and the device behind the profile. An older server may not answer:
+// the figures then lack these values, and give the reason.
 void AddPlanAndDevice(const client::ProfileCall& call, const Asking& asking, Profiled* profiled) {
   client::DescribeCall describe{.kernel = call.call.kernel,
                                 .implementation = NameOf(profiled->report),
@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<Profiled>> ProfileAll(const ProfileOptions& options,
   for (const std::string& implementation : implementations) {
     call.call.options.implementation = implementation;
     ASSIGN_OR_RETURN(Profiled one, ProfileOne(call, asking));
-    // Of two the server may choose the device of the first.
+    // With two implementations, the second uses the device that the server chose for the first.
     call.call.options.device = one.report.device();
     profiled.push_back(std::move(one));
   }

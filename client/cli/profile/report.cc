@@ -26,7 +26,7 @@ constexpr size_t kRowsShown = 10;
 // With the other columns at their usual widths, a line has some 90 characters.
 constexpr size_t kNameWidth = 36;
 constexpr size_t kLaunchNameWidth = 28;
-// Of what follows the first line of a sentence.
+// Indent of a sentence's lines after the first.
 constexpr size_t kIndent = 2;
 
 std::vector<ProfileRow> LongestFirst(const client::ProfileReport& report,
@@ -125,7 +125,7 @@ std::string Passes(const Figures& figures) {
   return figures.passes_max < 0 ? "-" : absl::StrFormat("<= %.2f", figures.passes_max);
 }
 
-// Of one run.
+// Renders the figures of one run.
 std::string FigureTable(const Figures& figures) {
   Table table(
       {">KERNELS", ">TIME", ">AS A COPY", ">LEAST BYTES", ">PASSES", ">B/s", ">% COPY", ">FLOP/s"});
@@ -332,7 +332,7 @@ std::vector<std::string> Heading() {
   return heading;
 }
 
-// What every line of one implementation ends with.
+// Returns the last fields of every line of one implementation.
 std::vector<std::string> Ending(const Profiled& profiled, const Comparison& comparison) {
   const Figures figures = FiguresOf(profiled);
   const Verdict verdict = Judge(profiled, figures);

@@ -37,9 +37,9 @@ double KernelsShareOfPeak(const Profiled& profiled, const Figures& figures) {
   return flops > 0 && figures.flops_per_second >= 0 ? figures.flops_per_second / flops : -1;
 }
 
-// Of the ceiling: by the least bytes, by the memory's own counters, by cache lines that were
-// missed, whichever says most. What a CPU does faster than a copy is not held up by its memory; a
-// GPU's caches are counted as memory where no counters tell.
+// Share of the memory ceiling: the largest of those by least bytes, by the memory's own counters
+// and by missed cache lines. A CPU kernel that is faster than a copy is not limited by memory;
+// without counters a GPU's caches count as memory.
 double MemorysShareOfPeak(const Profiled& profiled, const Figures& figures) {
   const bool from_caches = IsCpu(profiled) && figures.fraction_of_ceiling > kAboveMemory;
   double share = std::max(from_caches ? -1 : figures.fraction_of_ceiling, figures.dram_throughput);
@@ -141,7 +141,7 @@ Verdict ByCores(const Figures& figures) {
     absl::StrAppend(&verdict.reason, ", and the least bytes come at ",
                     PercentOf(figures.fraction_of_ceiling), " of a copy's speed");
   verdict.reason += ".";
-  // Of a time that is mostly waiting, passes would be made up.
+  // A time that is mostly waiting would inflate the number of passes.
   if (figures.passes_max >= kPassesMany && figures.passes < 0 && figures.threads_waiting < kWaiting)
     absl::StrAppendFormat(&verdict.reason,
                           " Or it makes up to %.1f passes over memory: only hardware counters "

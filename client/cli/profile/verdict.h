@@ -1,4 +1,4 @@
-// What bounds a kernel's speed, why, how far it is from there, and what to try.
+// Verdict on a kernel: the bound of its speed, the reason, the distance from it, and advice.
 #pragma once
 
 #include <string>

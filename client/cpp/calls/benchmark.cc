@@ -52,7 +52,7 @@ absl::Status BenchmarkSession::HandleMessage(Fragments message) {
   for (const BenchmarkResult& result : news.results())
     if (!names.insert(PinnedName(result)).second)
       return BadResponse(absl::StrCat("a second result of ", PinnedName(result)));
-  // What is of the whole run may come with any response; the last one has all of it.
+  // Facts about the whole run may come with any response; the last response has all of them.
   if (news.stamp().started_unix_ns() > 0) report_->clear_stamp();
   report_->MergeFrom(news);
   SetVerdicts(report_);

@@ -1,4 +1,4 @@
-// What the messages of BenchmarkStream say, apart from how they travel. Internal to the library.
+// Reads and writes BenchmarkStream's messages; transport is elsewhere. Internal to the library.
 #pragma once
 
 #include <string>

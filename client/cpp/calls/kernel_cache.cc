@@ -36,7 +36,7 @@ const KernelInfo* KernelCache::Find(absl::string_view name, const CallTerms& cal
   }
   absl::StatusOr<std::vector<KernelInfo>> kernels = Ask(connections_->channel(0), terms);
   absl::MutexLock lock(&mutex_);
-  // Who may not ask will hear the same each time, and the server counts each as a refusal.
+  // A refusal is final: asking again would get the same answer and count as another refusal.
   const bool settled = kernels.ok() || absl::IsUnimplemented(kernels.status()) ||
                        absl::IsPermissionDenied(kernels.status());
   state_ = settled ? State::kSettled : State::kUnknown;

@@ -129,7 +129,7 @@ absl::Status ExecuteStreamSession::HandleMessage(Fragments message) {
   wire::StreamMessage split;
   if (const absl::Status status = wire::SplitStreamResponse(message, &split); !status.ok())
     return BadResponse(status.message());
-  if (split.member == wire::StreamMember::kNone) return absl::OkStatus();  // of a later version
+  if (split.member == wire::StreamMember::kNone) return absl::OkStatus();  // from a later version
   if (result_.has_value()) return BadResponse("a message after the end of the answer");
   const bool is_header = split.member == wire::StreamMember::kHeader;
   if (is_header == header_came_)

@@ -1,4 +1,4 @@
-// What the messages of ExecuteStream say, apart from how they travel. Internal to the library.
+// Reads and writes ExecuteStream's messages; transport is elsewhere. Internal to the library.
 #pragma once
 
 #include <cstdint>
@@ -77,15 +77,15 @@ class ExecuteStreamSession final : public StreamHandler {
   absl::StatusOr<std::vector<Piece>> NextMessage() override;
   absl::Status HandleMessage(Fragments message) override;
 
-  // REQUIRES of the following: no other thread uses the session.
-  // Whether any message was asked for or came.
+  // True once the header was handed out for sending, or a header arrived. REQUIRES, as for
+  // TakeResult: no other thread uses the session.
   bool begun() const { return header_sent_ || header_came_; }
-  // What the server said at the end; INTERNAL when it never did.
+  // Returns the result that the server sent at the end; INTERNAL when none came.
   absl::StatusOr<Result> TakeResult();
 
  private:
   struct Side {
-    int64_t bytes = 0;  // of the whole tensor
+    int64_t bytes = 0;  // size of the whole tensor
     int64_t elements = 0;
     int64_t sent = 0;
   };

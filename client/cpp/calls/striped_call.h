@@ -47,7 +47,7 @@ class StripedCall {
   const Plan plan_;
   const absl::Time deadline_;
   const size_t first_connection_;
-  Cancellation cancellation_;  // of the stripes; the caller's ends them too
+  Cancellation cancellation_;  // for all stripes; the caller's cancellation ends them too
   absl::Mutex mutex_;
   size_t returned_ ABSL_GUARDED_BY(mutex_) = 0;  // calls of Run
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

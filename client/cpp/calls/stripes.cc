@@ -30,7 +30,7 @@ int64_t Product(absl::Span<const int64_t> shape) {
   return product;
 }
 
-// Those dimensions of a tensor before its last `kept`. REQUIRES: it has as many.
+// Returns the dimensions of a tensor before its last `kept`. REQUIRES: rank >= kept.
 absl::Span<const int64_t> Outer(const Tensor& tensor, size_t kept) {
   WARPCALL_CHECK(kept <= tensor.shape().size(), kept, tensor.shape().size());
   const absl::Span<const int64_t> shape = tensor.shape();
@@ -39,12 +39,12 @@ absl::Span<const int64_t> Outer(const Tensor& tensor, size_t kept) {
 
 bool IsOneRow(const Tensor& tensor) { return Product(Outer(tensor, 1)) == 1; }
 
-// How a call falls into independent parts.
+// A division of a call into independent parts.
 struct Division {
   // So many of the last dimensions of every split input stay; those before, the same for all of
   // them, become one, of the parts.
   size_t kept = 0;
-  size_t first = 0;  // of the split inputs
+  size_t first = 0;  // index of the first split input
   std::vector<bool> shared = {};
 };
 
@@ -58,9 +58,9 @@ bool InputsAreWhole(const Call& call) {
   return !call.inputs.empty();
 }
 
-// Whether all split inputs have the dimensions of the first before those that are kept.
+// True when all split inputs have the same outer dimensions as the first: those not kept.
 bool SplitInputsFit(const Call& call, const KernelInfo& kernel, const Division& division) {
-  // What lies behind an axis has one shape as well.
+  // For kBeforeAxis the dimensions behind the axis must be equal as well.
   const size_t kept = kernel.independence == Independence::kBeforeAxis ? 0 : division.kept;
   for (size_t i = division.first; i < call.inputs.size(); ++i) {
     if (division.shared[i]) continue;
@@ -91,7 +91,7 @@ std::optional<size_t> AxisDimension(const Call& call, const KernelInfo& kernel, 
   return static_cast<size_t>(*axis < 0 ? *axis + signed_rank : *axis);
 }
 
-// Of a kernel of kBroadcastRows.
+// Divides a call of a kBroadcastRows kernel; nullopt when the call is one piece.
 std::optional<Division> BroadcastRows(const Call& call, const KernelInfo& kernel) {
   const AttributeValue* value = AttributeOf(call, kernel, kExpression);
   const std::string* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
@@ -109,7 +109,7 @@ std::optional<Division> BroadcastRows(const Call& call, const KernelInfo& kernel
   return division;
 }
 
-// Of a kernel of kProductRows.
+// Divides a call of a kProductRows kernel; nullopt when the call is one piece.
 std::optional<Division> ProductRows(const Call& call, const KernelInfo& kernel) {
   const AttributeValue* value = AttributeOf(call, kernel, kTransposeA);
   const bool* transposed = value == nullptr ? nullptr : std::get_if<bool>(value);
@@ -204,7 +204,7 @@ std::vector<Stripe> PlanStripes(const Call& call, const KernelInfo& kernel, int 
   const std::optional<Division> division = DivisionOf(call, kernel);
   if (!division.has_value()) return {};
   const int64_t parts = Product(Outer(call.inputs[division->first], division->kept));
-  // What is shared goes with every stripe.
+  // Every stripe carries all shared inputs.
   const int64_t shared_bytes = SharedBytes(call, *division);
   const int64_t split_bytes = InputBytes(call) - shared_bytes;
   const int64_t stripes = std::min(

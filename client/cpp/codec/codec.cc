@@ -95,7 +95,7 @@ KernelInfo FromProto(const v1::KernelInfo& kernel) {
   info.independence = FromProto(kernel.independence());
   for (const int role : kernel.input_roles()) {
     if (role != v1::OPERAND_ROLE_SPLIT && role != v1::OPERAND_ROLE_SHARED)
-      info.independence = Independence::kNone;  // of a later version
+      info.independence = Independence::kNone;  // a later version's role
     info.input_roles.push_back(role == v1::OPERAND_ROLE_SHARED ? OperandRole::kShared
                                                                : OperandRole::kSplit);
   }

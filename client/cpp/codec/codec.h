@@ -32,15 +32,15 @@ absl::StatusOr<Result> DecodeResult(Fragments message,
 // Says where the bytes of each output go, or why they don't.
 using PlaceOutputs =
     absl::FunctionRef<absl::StatusOr<std::vector<char*>>(const std::vector<TensorSpec>& outputs)>;
-// The same with memory that somebody else provides: `place` is called once all outputs have been
-// checked, and Result::outputs stays empty.
+// Decodes into memory that `place` provides. `place` is called once, after all outputs have been
+// checked; Result::outputs stays empty.
 absl::StatusOr<Result> DecodeResultInto(Fragments message, PlaceOutputs place);
 
 // The first message of ExecuteStream: `call`, but for its data.
 std::string EncodeStreamHeader(const StreamCall& call);
 // The outputs that ExecuteResponse announces as the header of a stream.
 absl::StatusOr<std::vector<TensorSpec>> DecodeStreamHeader(Fragments header);
-// What ExecuteResponse says at the end of a stream; its outputs, if any, are ignored.
+// Decodes the ExecuteResponse at the end of a stream; its outputs, if any, are ignored.
 absl::StatusOr<Result> DecodeStreamEnd(Fragments done);
 
 absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(Fragments message);

@@ -51,17 +51,17 @@ absl::StatusOr<std::string> ParseUnix(string_view address) {
   return std::string(address);
 }
 
-// Of a Unix socket's address; empty for others.
+// Returns the path in a Unix socket's address; empty for other addresses.
 string_view SocketPath(string_view address) {
   if (!absl::ConsumePrefix(&address, kUnix)) return "";
   absl::ConsumePrefix(&address, "//");
   return address;
 }
 
-// gRPC's messages tell one thing after the other, the cause last.
+// Returns the cause, which gRPC's messages give last, after a colon.
 string_view LastPart(string_view message) {
   absl::ConsumeSuffix(&message,
-                      "]");  // what resolving ended with is a list in later versions than 1.51
+                      "]");  // gRPC versions after 1.51 end with a list of resolver errors
   const size_t colon = message.rfind(": ");
   return colon == string_view::npos ? message : message.substr(colon + 2);
 }

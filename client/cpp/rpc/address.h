@@ -11,7 +11,7 @@
 
 namespace warpcall::client {
 
-// Of an address that has none.
+// Port of an address that names none.
 inline constexpr int kDefaultPort = 8470;
 
 // `address` as gRPC takes it. A host, an IPv4 or an IPv6 address, the latter in brackets where a
@@ -19,8 +19,8 @@ inline constexpr int kDefaultPort = 8470;
 // INVALID_ARGUMENT for what is none of these, and for a port out of range.
 absl::StatusOr<std::string> ParseAddress(absl::string_view address);
 
-// Whether one that ParseAddress gave may stand for several servers: a list, or a name that is asked
-// for by its scheme.
+// True when an address from ParseAddress may stand for several servers: a list, or a name behind a
+// resolver scheme.
 bool MayBeSeveral(absl::string_view address);
 
 // `status`, unless it says that a connection to `address` never came about: then the same code and

@@ -10,7 +10,7 @@
 namespace warpcall::client {
 namespace {
 
-// What a person who presses Ctrl-C does not notice, and what costs a waiting thread nothing.
+// Too short for a person pressing Ctrl-C to notice, and cheap for a waiting thread.
 constexpr absl::Duration kAskingInterval = absl::Milliseconds(50);
 
 }  // namespace

@@ -33,9 +33,9 @@
 namespace warpcall::client {
 namespace {
 
-// gRPC's own advice: larger frames cost less work per byte of a large message and make its
-// neighbours on the connection wait longer. Of 16 KiB (the default) to 16 MiB nothing stood out
-// against a CPU server on two cores.
+// gRPC's own advice: larger frames cost less work per byte of a large message, but make other
+// messages on the connection wait longer. Frames from 16 KiB (the default) to 16 MiB performed
+// alike against a CPU server on two cores.
 constexpr int kFrameBytes = 4 << 20;
 // A lost server is looked for again after 100 ms, and every 2 s at most: gRPC's own 1 s and 120 s
 // would outlast every attempt of a call. The client's retries do the backing off. Not

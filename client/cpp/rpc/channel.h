@@ -38,8 +38,8 @@ struct Reply {
   std::shared_ptr<const void> owner;
 };
 
-// What a stream carries. The two methods are called from two threads, possibly at the same time;
-// each in itself only one call after the other. One that does not return OK ends the call with its
+// Source and sink of a stream's messages. The two methods are called from two threads, possibly at
+// the same time; calls of one method never overlap. A status other than OK ends the call with that
 // status.
 class StreamHandler {
  public:
@@ -50,7 +50,7 @@ class StreamHandler {
   virtual absl::Status HandleMessage(absl::Span<const absl::Span<const char>> message) = 0;
 };
 
-// What calls of every kind say beside their messages.
+// Terms of a call of any kind, beside its message.
 struct CallTerms {
   absl::Time deadline;
   Cancellation* cancellation = nullptr;  // or null

@@ -47,8 +47,8 @@ class Connections {
   // Calls on one connection until there is an answer that no retry may change; `attempts` is set in
   // any case.
   Reply Call(size_t number, const UnaryCall& call, int* attempts);
-  // The same for calls of any kind; `attempt` makes one. Pauses end early when the terms'
-  // cancellation is used.
+  // Retries `attempt`, which makes one call of any kind, as Call does. The terms' cancellation ends
+  // pauses early.
   Reply Retry(const std::function<Reply()>& attempt, const CallTerms& terms, int* attempts);
 
  private:

@@ -25,8 +25,8 @@ grpc::Slice ToSlice(const Piece& piece) {
                      new std::shared_ptr<const void>(piece.owner));
 }
 
-// What gRPC says when a stream ends without the status that a server sends last: cut by a proxy,
-// with HTTP/2's NO_ERROR, INTERNAL_ERROR or CANCEL, or without a reason.
+// gRPC's messages for a stream that ends without the server's final status: cut by a proxy, with
+// HTTP/2's NO_ERROR, INTERNAL_ERROR or CANCEL, or without a reason.
 constexpr absl::string_view kBrokenOff[] = {
     "Stream removed", "Received RST_STREAM with error code 0",
     "Received RST_STREAM with error code 2", "Received RST_STREAM with error code 8"};

@@ -26,8 +26,8 @@ void TellPosition(const grpc::ClientContext& context, const std::function<void(i
 // Tells gRPC what a call that begins is to say beside its messages.
 void SetTerms(const CallTerms& terms, const Credentials& credentials, grpc::ClientContext* context);
 
-// What a call ended with; UNAVAILABLE, as when the connection is lost, where it was broken off
-// between the server and here.
+// Converts the status of a finished call. A call that was cut between the server and the client
+// becomes UNAVAILABLE, as when the connection is lost.
 absl::Status ToStatus(const grpc::Status& status);
 
 // Status and pushback of a call that has ended.
