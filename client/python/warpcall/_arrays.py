@@ -29,7 +29,7 @@ NDARRAY: Any = np.ndarray
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ALIASES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-# What a uint16 view of bfloat16 looks like on the wire.
+# A uint16 view of bfloat16 data as it travels.
 _BITS: np.dtype[Any] = np.dtype("<u2")
 WIRE_DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype("<f4"),
@@ -42,13 +42,13 @@ READY: dict[np.dtype[Any], int] = {np.dtype("<f4"): 1, np.dtype("<f2"): 2}
 _DLPACK_HOST = (1, 3, 11)
 
 
-# What works on bits of bfloat16 as bits; all else works on the values.
+# Operations that bfloat16 bits take as bits; all others work on the values.
 _BITWISE = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift, np.right_shift}
 
 
 class BFloat16Bits(np.ndarray[Any, np.dtype[np.uint16]]):
-    """The bits of bfloat16 values as uint16: what such results are where ml_dtypes is missing. As
-    an input it needs no `dtype`.
+    """The bits of bfloat16 values as uint16: the form of bfloat16 results without ml_dtypes. As an
+    input it needs no `dtype`.
 
     Arithmetic, comparisons and `astype` of a floating-point type take the values, in float32;
     `view(numpy.uint16)` gives an array of the bits alone.
@@ -242,17 +242,17 @@ def _to_array(value: object, dtype: object) -> Array:
         # NumPy before 1.24 makes an array of objects of rows that are not equally long.
         name = type(value).__name__
         raise InvalidArgument(f"an input of type {name} that is no array of real numbers")
-    # Numbers of Python have no width of their own. Of 16 bits they are rounded once, by _convert,
-    # to which numbers of type uint16 are numbers, not bits of others.
+    # Python numbers have no fixed width. For 16-bit types they are rounded once, by _convert, which
+    # takes a uint16 number for a value, not for bits.
     if dtype is None:
         return array.astype(np.float32)
     return array if array.dtype.itemsize >= 8 else array.astype(np.float64)
 
 
-# Classes of arrays whose elements say all that there is to say.
+# Array classes whose elements are all of their content.
 _PLAIN_CLASSES = {NDARRAY, BFloat16Bits, np.memmap, np.matrix, np.recarray}
-# What another class has that says more, and what gives the elements without it: for arrays, and
-# for what is none.
+# Other classes: what they add to their elements, and how to get the elements alone; first for
+# arrays, then for other objects.
 _ARRAY_WAYS = (
     ("filled", "has a mask", ".filled(value)"),
     ("to_value", "has a unit", ".to_value(unit)"),

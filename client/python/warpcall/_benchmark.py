@@ -1,5 +1,5 @@
-"""What a benchmark asks, and how its report fills with what comes: of each problem a stream whose
-parts have the rows that are new."""
+"""Requests of a benchmark, and the report that their answers fill: one stream for each problem,
+whose parts bring the new rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BenchmarkCalls:
 
     @contextlib.contextmanager
     def run(self, progress: Progress, on_row: OnRow) -> Generator[BenchmarkRun, None, None]:
-        """Who ends it early by an exception finds what was measured as the exception's `report`."""
+        """An exception that ends the run early carries the rows measured so far as its `report`."""
         requests = self.requests()
         report = Benchmark(self.kernel, type_name(self.dtype))
         with counting(progress, len(requests), self.kernel) as counter:

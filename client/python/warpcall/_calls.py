@@ -37,12 +37,12 @@ Value = TypeVar("Value")
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """What all attempts of a call share."""
+    """Terms shared by all attempts of a call."""
 
     deadline: float | None
     """On time.monotonic's clock; None: never."""
     metadata: _channel.Metadata | None
-    """With the caller's trace: attempts may begin on threads that know nothing of that."""
+    """Includes the caller's trace, since attempts may begin on threads without its context."""
     cancellation: Cancellation | None = None
 
 
@@ -173,8 +173,8 @@ class Calls:
     def benchmark(
         self, message: bytes, deadline: float | None, take: Callable[[bytes], None]
     ) -> None:
-        """By BenchmarkStream: `take` gets each part of the answer as it comes. Tried again only
-        while nothing has come. Of a server without that method, Benchmark's answer is the part."""
+        """Calls BenchmarkStream: `take` gets each part of the answer as it comes. Retried only
+        before the first part. Servers without that method answer Benchmark, in a single part."""
         metadata, begun = call_metadata(self._metadata), False
 
         def attempt(methods: Methods) -> None:
@@ -221,7 +221,7 @@ class Calls:
         may_repeat: Callable[[], bool] = lambda: True,
         cancellation: Cancellation | None = None,
     ) -> Value:
-        """What `attempt` returns, after as many as it takes and may take."""
+        """Returns the result of `attempt`, retried as often as the policy needs and allows."""
         schedule: Schedule | None = None
         self._home.check()
         while True:
@@ -373,7 +373,7 @@ class Calls:
         return future
 
     def _takes_a_thread(self, request: Request) -> bool:
-        """Whether its future is settled by a thread of the pool, not by one of gRPC's."""
+        """True if a thread of the pool, not one of gRPC's, settles the request's future."""
         return request.streams or self._may_stripe(request)
 
     def _new_future(self, terms: Terms) -> CallFuture:
@@ -480,7 +480,7 @@ def check_begun(begun: bool) -> None:
 
 
 def small_bytes(connections: int) -> int:
-    """Of inputs, from which on a call streams, or may go in stripes."""
+    """Size of the inputs from which a call streams, or may be split into stripes."""
     return STREAM_BYTES if connections == 1 else 2 * STRIPE_BYTES_MIN
 
 

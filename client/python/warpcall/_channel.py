@@ -27,11 +27,11 @@ Options: TypeAlias = "list[tuple[str, int | str]]"
 
 DEFAULT_ADDRESS = "127.0.0.1:8470"
 CONNECTIONS_MAX = 64
-# What the command line reads too, and in the same order: what is said, then these.
+# Environment variables, read like the command line's: arguments override them.
 SERVER_VARIABLE = "WARPCALL_SERVER"
 TOKEN_VARIABLE = "WARPCALL_TOKEN_FILE"
 _TLS_VARIABLES = ("WARPCALL_TLS_CA", "WARPCALL_TLS_CERT", "WARPCALL_TLS_KEY")
-# What a header's value may hold, without spaces.
+# Characters that a header's value may hold, without spaces.
 _TOKEN = re.compile(r"[!-~]+")
 
 _SERVICE = "/warpcall.v1.KernelService/"
@@ -62,7 +62,7 @@ _OPTIONS: Options = [
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
 ]
-# Of addresses that may stand for several servers: calls in turns, to those whose health is good.
+# For addresses that may stand for several servers: round robin over those whose health is good.
 _SEVERAL = ("dns:", "ipv4:", "ipv6:")
 _TURNS = '{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}'
 _RESOLUTION_SECONDS = 1
@@ -70,8 +70,8 @@ _ALL: Options = [("grpc.inhibit_health_checking", 1)]
 _NONE_SERVES = "connections to all backends failing"
 _numbers = itertools.count()
 
-# What gRPC's core says when a stream ends without the status that a server sends last: by a proxy
-# that cuts it, with HTTP/2's NO_ERROR, INTERNAL_ERROR or CANCEL, or leaves the status out.
+# gRPC core's messages for a stream that ends without the server's final status: cut by a proxy with
+# HTTP/2's NO_ERROR, INTERNAL_ERROR or CANCEL, or with the status left out.
 _BROKEN_OFF = re.compile(r"Stream removed|Received RST_STREAM with error code [028]\b")
 _BROKEN_OFF_CODES = ("UNKNOWN", "INTERNAL", "CANCELLED")
 
@@ -138,7 +138,7 @@ class Target:
         return Channels(make, self._options(), self.address.startswith(_SEVERAL))
 
     def _options(self) -> list[Options]:
-        """Of each connection's channels."""
+        """Returns the options of each connection's channels."""
         options: Options = [
             *_OPTIONS,
             ("grpc.enable_http_proxy", int(self.proxy is not None)),
@@ -160,9 +160,9 @@ class Target:
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
 
     def refusal(self, error: Any) -> tuple[str, str, float | None]:
-        """(code's name, message, pushback in seconds) of a call that gRPC says has failed. What was
-        broken off between here and the server is UNAVAILABLE, as when the connection itself is
-        lost."""
+        """Returns (code's name, message, pushback in seconds) of a call that gRPC reports as
+        failed. A call that was cut between the client and the server is UNAVAILABLE, as when the
+        connection is lost."""
         code = error.code()
         name, message = "UNKNOWN" if code is None else code.name, error.details() or ""
         if name in _BROKEN_OFF_CODES and _BROKEN_OFF.match(message):
@@ -257,7 +257,7 @@ class Channels:
     def call(
         self, attempt: Callable[[Methods], Any], may_repeat: Callable[[], bool] = lambda: True
     ) -> Any:
-        """What a call by `methods` returns, or one more as after_refusal says."""
+        """Returns the result of a call by `methods`, or of the retry that after_refusal allows."""
         methods = self.methods
         try:
             return attempt(methods)
@@ -277,7 +277,7 @@ class Channels:
 
 
 def call_metadata(own: Metadata) -> Metadata | None:
-    """What a call sends along: the client's own, and the caller's trace by W3C's rules where the
+    """Metadata that a call sends: the client's own, and the caller's trace by W3C's rules if the
     program uses opentelemetry."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:

@@ -63,14 +63,14 @@ class Client(KernelMethods):
     ) -> Result:
         """Runs a kernel and waits for its result.
 
-        `inputs`: NumPy arrays, or what has `__dlpack__` in host memory or `__array__`, lists and
-        numbers. What is not contiguous and little-endian is copied once.
+        `inputs`: NumPy arrays, objects with `__dlpack__` in host memory or `__array__`, lists and
+        numbers. Arrays that are not contiguous and little-endian are copied once.
         `implementation`: a family ("cuda"), or one variant of it ("cuda:two_pass"); by default the
         server chooses.
         `device`: "cpu", "cuda:0"; by default the server chooses.
         `timeout`: seconds, retries included; None: the client's.
         `out`: an array of the result's type and shape to write it to.
-        `dtype`: what inputs are converted to; "bfloat16" of uint16 arrays says what their bits are.
+        `dtype`: the type to convert inputs to; "bfloat16" reads uint16 arrays as raw bits.
         `attributes`: the kernel's, by name.
 
         Raises a class of warpcall.Error.
@@ -288,8 +288,8 @@ class Client(KernelMethods):
         timeout: float | None = None,
         **attributes: AttributeValue,
     ) -> Profile:
-        """What the device does for a kernel, on inputs that the server makes, and what bounds it.
-        Also asks for the plan of what ran, and for its device; `timeout` is for all together.
+        """Profiles a kernel on inputs that the server makes, and finds the bound of its speed. Also
+        gets the plan of the run and its device; `timeout` covers all together.
 
         `shape`: as for benchmark, of one problem.
         `trace`: a path to write a trace to, for ui.perfetto.dev; True: keep it in the result.
@@ -312,7 +312,7 @@ class Client(KernelMethods):
         timeout: float | None = None,
         **attributes: AttributeValue,
     ) -> Description:
-        """What would run for a problem, how and why, without running it; and its source.
+        """Describes the implementation that would run for a problem, and why; runs nothing.
 
         `shape`: as for benchmark, of one problem. Refuses as `run` does.
         """

@@ -16,7 +16,7 @@ _UNKNOWN = math.nan
 
 @dataclasses.dataclass(frozen=True)
 class ComparedRow:
-    """The same problem and implementation in two benchmarks. What one of them lacks is NaN."""
+    """One problem and implementation in two benchmarks. Values that one of them lacks are NaN."""
 
     problem: str
     implementation: str
@@ -97,14 +97,14 @@ class Comparison(Table):
 
 
 def compare(before: Benchmark, after: Benchmark) -> Comparison:
-    """What both have, row by row: the same server before and after a change, two types, two
-    devices. A row is "faster" or "slower" only where the 95 % intervals of its medians do not
-    meet."""
+    """Compares the common rows of two benchmarks: the same server before and after a change, two
+    types, two devices. A row is "faster" or "slower" only if the 95 % intervals of its medians do
+    not overlap."""
     return Comparison(before, after)
 
 
 def _compared(before: Iterable[BenchmarkRow], after: Iterable[BenchmarkRow]) -> list[ComparedRow]:
-    """Each row of `before` goes with one of `after` at most."""
+    """Pairs each row of `before` with at most one of `after`."""
     left: dict[tuple[str, str], list[BenchmarkRow]] = {}
     for row in before:
         left.setdefault((row.problem, row.name), []).append(row)

@@ -29,7 +29,7 @@ _SMALL_TAGS = bytes(number << 3 | wire.BYTES for number in range(_IMPLEMENTATION
 
 
 class Call(NamedTuple):
-    """What a request asks for, beside its tensors."""
+    """Kernel, choices and attributes of a request, beside its tensors."""
 
     kernel: str
     implementation: str = ""
@@ -58,13 +58,13 @@ def _names(kernel: str, implementation: str, device: str) -> bytes:
 
 
 def encode_extras(request_id: str, attributes: Mapping[str, object]) -> bytes:
-    """What most calls have none of."""
+    """Encodes the fields that most calls leave empty."""
     out = encode_attributes(4, attributes)
     return out + wire.bytes_field(6, request_id.encode()) if request_id else out
 
 
 def _call_bytes(call: Call) -> bytes:
-    """All of an ExecuteRequest but its tensors."""
+    """Returns all of an ExecuteRequest but its tensors."""
     names = _names(call.kernel, call.implementation, call.device)
     return names + encode_extras(call.request_id, call.attributes)
 
@@ -139,7 +139,7 @@ def _read_tensor(data: bytes, at: int, end: int) -> TensorView:
 
 
 class Response:
-    """An ExecuteResponse where it lies. What is no tensor is taken apart when asked for."""
+    """A view of an encoded ExecuteResponse. Fields other than tensors are decoded on first use."""
 
     __slots__ = ("_data", "_parts", "tensors")
 
@@ -202,9 +202,9 @@ class Response:
         return decode(LaunchInfo, self._parts.get(_LAUNCH, b""))
 
 
-# What comes before the data of an answer's only and last tensor, from its tag on, by how much of
-# the answer that and the data are: (those bytes, NumPy's type, shape, the type's name). Answers to
-# the same call differ in what precedes: the tensor need not be taken apart anew.
+# Cache of the bytes before the data of an answer's only and last tensor, keyed by the size of those
+# bytes and the data: (bytes, NumPy's type, shape, the type's name). Answers to one call differ only
+# in what precedes, so the tensor need not be decoded anew.
 _heads: dict[int, tuple[bytes, np.dtype[Any], tuple[int, ...], str]] = {}
 _HEADS_MAX = 1024
 
@@ -219,7 +219,7 @@ def read_answer(data: bytes) -> tuple[Response | Unread, list[Array]]:
     bytes that are no such message, ValueError when bytes, type and shape of a tensor do not fit."""
     at, end = 0, len(data)
     try:
-        # What a server of ours sends first: small fields, each with a tag and a length of one byte.
+        # Skips the fields that our server sends first: small, with a tag and a length of one byte.
         while data[at] in _SMALL_TAGS and data[at + 1] < 0x80:
             at += 2 + data[at + 1]
     except IndexError:

@@ -1,8 +1,8 @@
 """Calls by the C++ client, where its module is installed: `pip install 'warpcall[fast]'`.
 
-The module, warpcall_fast, makes Execute's calls, with their retries, stripes and streams. What it
-does not know is made as without it: other methods, inputs that are no arrays but Blocks, clients
-with TLS or a token, and those for asyncio but for their large calls.
+The module, warpcall_fast, makes Execute's calls, with their retries, stripes and streams. Pure
+Python makes all others: other methods, inputs that are Blocks instead of arrays, clients with TLS
+or a token, and those for asyncio except for their large calls.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ._retry import Retry
 from ._version import CHECKOUT, VERSION
 from .errors import Cancelled, make_error
 
-# Inputs of so many bytes go by ExecuteStream where there is one connection: results then come back
-# while inputs are on their way. Of several connections, each has a stripe, up to what a message of
-# the service can hold.
+# Inputs of this size or more use ExecuteStream with one connection: results then come back while
+# inputs are on their way. With several connections each has a stripe, up to the largest message of
+# the service.
 STREAM_BYTES = 64 << 20
 _STRIPED_BYTES_MAX = 1 << 30
-# A call that has a future has a thread; what is beyond these waits for one.
+# A call that has a future has a thread; further calls wait for a thread.
 _THREADS_MAX = 256
-# So that a deadline that has passed is none that was never set.
+# Keeps a deadline that has passed from looking like no deadline at all.
 _SECONDS_MIN = 1e-9
 _DTYPES = {number: WIRE_DTYPES[name] for number, name in DATA_TYPES.items()}
 
@@ -65,18 +65,18 @@ def _load() -> Any:
 
 _module: Any = _load()
 FAST: bool = _module is not None
-"""Whether calls are made by warpcall_fast."""
+"""True if warpcall_fast makes the calls."""
 
 
 def open_calls(target: Target, timeout: float | None, retry: Retry) -> Calls:
-    """The calls of a client, made in the fastest way that there is."""
+    """Returns the calls of a client, in the fastest available form."""
     if not FAST or target.tls is not None or target.token is not None:
         return Calls(target, timeout, retry)
     return FastCalls(target, timeout, retry)
 
 
 class FastResponse:
-    """What an answer says beside its outputs."""
+    """Fields of an answer beside its outputs."""
 
     __slots__ = ("_answer",)
 

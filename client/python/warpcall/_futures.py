@@ -91,7 +91,7 @@ class CallFuture(Future[Result]):
     # ---- for the client ----
 
     def on_cancel(self, abort: Callable[[], Any]) -> None:
-        """What ends the attempt that is under way; called at once when that is no longer wanted."""
+        """Sets the function that aborts the current attempt; called at once after the end."""
         with self._guard:
             self._abort = abort
             if not self._settled:

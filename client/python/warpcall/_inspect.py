@@ -26,8 +26,8 @@ class Sampling:
     """The longest time for one row, in seconds."""
 
 
-# What a caller can say for a problem: "4096x1024", "64x32*32x16", (4096, 1024), ((64, 32),
-# (32, 16)).
+# Shapes as a caller may give them: "4096x1024", "64x32*32x16", (4096, 1024), or a tuple such as
+# ((64, 32), (32, 16)).
 Shapes = Any
 
 

@@ -17,7 +17,7 @@ class UnknownKernel(NotFound, AttributeError):
 
 
 class KernelMethods:
-    """Of the client that blocks: each kernel takes what `run` takes."""
+    """Kernels as methods of the blocking client: each takes the arguments of `run`."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
@@ -44,7 +44,7 @@ class KernelMethods:
 
 
 class AsyncKernelMethods(KernelMethods):
-    """Of the client in warpcall.aio: the same, to be awaited."""
+    """Kernels as methods of warpcall.aio's client; they return awaitables."""
 
 
 def _method(kernel: KernelInfo) -> Callable[..., Any]:

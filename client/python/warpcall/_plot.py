@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 
 _WIDTH, _BAR, _GAP, _TOP, _MARGIN = 760, 18, 6, 34, 12
-# Of a digit in the font below, about.
+# Approximate width of a digit in the font below.
 _CHARACTER = 6.7
 _VALUE_WIDTH = 70
 _STYLE = "font:12px system-ui,sans-serif"

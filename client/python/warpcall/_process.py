@@ -1,9 +1,9 @@
 """Clients and processes that are forked.
 
-A fork takes gRPC's connections along, and none of its threads. What the child then sends, be it no
-more than the end of a call, lands amid what the parent sends. So a client belongs to the process
-that made it; in any other it refuses calls, and whatever it has of gRPC's stays as it is until that
-process ends.
+A fork copies gRPC's connections, but none of its threads. Anything the child sends, even the
+end of a call, would land amid the parent's data. So a client belongs to the process that made
+it; in any other process it refuses calls, and leaves gRPC's objects alone until that process
+ends.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _ABOVE_MEMORY = 1.05
 
 
 class Profile(Table):
-    """What the device did for a kernel, and what bounds it."""
+    """The device's work for a kernel, and the bound of its speed."""
 
     def __init__(self, kernel: str, problem: str, profiled: Profiled) -> None:
         response = profiled.response
@@ -60,9 +60,9 @@ class Profile(Table):
         self.trace_json = response.trace_json
         """Chrome's trace event format, which ui.perfetto.dev opens; empty unless asked for."""
         self.figures = figures_of(profiled)
-        """Of one run on average."""
+        """Averages for one run."""
         self.verdict = judge(profiled, self.figures)
-        """What bounds the kernel, why, and what to do about it."""
+        """The bound of the kernel's speed, its reason, and advice."""
         self._is_cpu = profiled.is_cpu
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Profile(Table):
 
     def _of_threads(self) -> Cells:
         rows = [
-            # Of what all waited together there is no share.
+            # Time that all threads spent waiting together has no share.
             [
                 row.name,
                 nanoseconds(row.total_ns),

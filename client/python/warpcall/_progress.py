@@ -27,14 +27,14 @@ class Counter:
             self._progress(next(self._numbers), self._total)
 
     def note(self, text: str) -> None:
-        """What there is to tell before one more is done: it stands beside a bar."""
+        """Shows `text` beside the bar, before the next step is done."""
         if self._bar is not None:
             self._bar.set_postfix_str(text)
 
 
 @contextlib.contextmanager
 def counting(progress: Progress, total: int | None, what: str) -> Generator[Counter, None, None]:
-    """Gives what counts, and closes the bar if there is one."""
+    """Yields a Counter for the work, and closes its bar if there is one."""
     bar: Any = None
     if progress is True:
         # Without it the work is done all the same.

@@ -1,4 +1,4 @@
-"""What Benchmark, Profile and Describe said, as tables and pictures."""
+"""Results of Benchmark, Profile and Describe, as tables and pictures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Table:
         raise NotImplementedError
 
     def _notes(self) -> list[str]:
-        """What must be known to read the table."""
+        """Returns the notes needed to read the table."""
         return []
 
     def __repr__(self) -> str:
@@ -65,18 +65,18 @@ class BenchmarkRow(BenchmarkResult):
 
     @property
     def name(self) -> str:
-        """Who ran: "cuda:two_pass"."""
+        """The implementation that ran: "cuda:two_pass"."""
         return variant_name(self.implementation, self.launch.variant)
 
 
 class Benchmark(Table):
-    """What implementations of a kernel took, side by side."""
+    """Times of a kernel's implementations, side by side."""
 
     def __init__(self, kernel: str, dtype: str) -> None:
         self.kernel, self.dtype = kernel, dtype
         self.device = ""
         self.rows: list[BenchmarkRow] = []
-        """By problem; of each as they came, about the fastest first."""
+        """By problem; within a problem in order of arrival, about the fastest first."""
         self.ceilings: dict[str, float] = {}
         """By problem: bytes per second of a copy measured in the same run, read plus written."""
         self.flops_ceilings: dict[str, float] = {}
@@ -85,9 +85,9 @@ class Benchmark(Table):
         """By problem: where and under which conditions it was measured."""
 
     def add(self, problem: str, response: BenchmarkResponse) -> list[BenchmarkRow]:
-        """What an answer, or a part of one, has of a problem. Returns the rows that came with it.
+        """Adds an answer for a problem, or part of one. Returns the rows that came with it.
 
-        What is of the whole run may come with any part; the last one has all of it."""
+        Facts about the whole run may come with any part; the last part has all of them."""
         self.device = response.device or self.device
         _keep(self.ceilings, problem, response.ceiling_bytes_per_second, 0.0)
         _keep(self.flops_ceilings, problem, response.flops_ceiling, 0.0)
@@ -100,8 +100,8 @@ class Benchmark(Table):
         return rows
 
     def rank(self, first: int, verdicts: Mapping[str, str]) -> None:
-        """What is known of the rows from `first` on when all of a problem have come: verdicts, and
-        the ceiling that their shares are of."""
+        """Fills in, for the rows from `first` on, the facts known only when a problem is complete:
+        verdicts, and the ceiling behind the rows' shares."""
         for index, row in enumerate(self.rows[first:], first):
             ceiling = self.ceilings.get(row.problem, 0.0)
             self.rows[index] = dataclasses.replace(
@@ -197,7 +197,7 @@ def plot(*reports: Benchmark, path: str | None = None, ax: Any = None) -> Any:
     return _plot(reports, prefixes, title, path, ax)
 
 
-# What benchmarks of one picture may differ in.
+# Attributes in which benchmarks of one picture may differ.
 _APART = ("kernel", "dtype", "device")
 
 
@@ -221,7 +221,7 @@ def _plot(
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Description(Table, DescribeResponse):
-    """What would run for a problem, how and why."""
+    """The implementation that would run for a problem, how and why."""
 
     kernel: str = ""
     problem: str = ""

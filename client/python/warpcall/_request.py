@@ -51,7 +51,7 @@ Place = Callable[[tuple[int, ...]], Array]
 
 
 class Options(NamedTuple):
-    """What a call can say that the server is not told as such."""
+    """Options of a call that are not sent to the server as such."""
 
     timeout: float | None = None
     """Seconds for the whole call, retries included; None: the client's."""
@@ -132,25 +132,25 @@ class Request:
         ]
 
     def out_takes_parts(self) -> bool:
-        """Whether `out` may be written while the call may still be sent again: not where an input
-        lies in its memory."""
+        """True if `out` may be written while the call may still be sent again: no input shares its
+        memory."""
         return self.out is not None and not any(
             isinstance(item, Operand) and np.may_share_memory(self.out, item.data)
             for item in self.inputs
         )
 
     def out_for(self, shape: tuple[int, ...]) -> Array | None:
-        """Where the first output, of that shape, is to be written; None: anywhere. Of a stripe,
-        raises as its place."""
+        """Returns the memory for the first output, of that shape; None: any memory. For a stripe,
+        raises as its place does."""
         return self.out if self._place is None else self._place(shape)
 
     def finish(self, data: bytes) -> Result:
-        """The result that an answer holds. Raises as Finisher and out_for."""
+        """Decodes the result of an answer. Raises as Finisher and out_for."""
         return self.finisher(data, self.out_for, self.misfit)
 
     @property
     def repeatable(self) -> bool:
-        """Whether it can be sent a second time."""
+        """True if the request can be sent a second time."""
         return not any(isinstance(item, Blocks) for item in self.inputs)
 
     def encode(self) -> bytes:
@@ -162,12 +162,12 @@ class Request:
 
 
 def inputs_of(batch: Any) -> tuple[Any, ...]:
-    """Of map: an input, or a tuple of them."""
+    """Returns the inputs of one batch for map: `batch` itself if it is a tuple."""
     return batch if _is_tuple(batch) else (batch,)
 
 
 def are_the_callers(batches: object) -> bool:
-    """Whether all batches are there already, so that nobody makes one in the memory of another."""
+    """True if all batches exist already, so that no batch is made in the memory of another."""
     return isinstance(batches, (list, tuple, np.ndarray))
 
 

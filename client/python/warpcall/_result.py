@@ -1,4 +1,4 @@
-"""What a call gives back."""
+"""The result of a call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._stripes import StripedResponse
 
 Part = TypeVar("Part")
-# What a device copies, in bytes per second, by its name; None when nobody has measured it.
+# Returns a device's copy speed, in bytes per second, by its name; None if it was not measured.
 Ceiling = Callable[[str], "float | None"]
 NO_OUTPUTS = "it has no outputs"
 
@@ -51,9 +51,9 @@ class Result(NDArrayOperatorsMixin):
         self.kernel = kernel
         self.outputs = outputs
         self.stripes = stripes
-        """Calls that this one was cut into, for connections beside each other. Of several, `timing`
-        and `launch` are the work of all together, its `total_ns` is the longest, and all else is
-        the first one's."""
+        """Calls that this one was split into, for several connections. If several, `timing` and
+        `launch` add up the work of all, except `total_ns`, which is the longest; all else is the
+        first call's."""
         self._answer: Response | StripedResponse | FastResponse | KeptAnswer | Unread = answer
         self._ceiling = ceiling
 
@@ -90,13 +90,13 @@ class Result(NDArrayOperatorsMixin):
 
     @property
     def launch(self) -> LaunchInfo:
-        """What the kernel had to do, and how it was launched."""
+        """The kernel's work, and its launch."""
         return _readable(self._response.launch)
 
     @property
     def achieved_bytes_per_second(self) -> float:
-        """The least bytes that the kernel must move, over its time on the device; 0 when that was
-        not measurable."""
+        """The least bytes that the kernel must move, over its time on the device; 0 if that time
+        was not measurable."""
         return _rate(self.launch.bytes_moved, self.timing.kernel_ns)
 
     @property
@@ -111,8 +111,8 @@ class Result(NDArrayOperatorsMixin):
 
     @property
     def percent_of_ceiling(self) -> float | None:
-        """achieved_bytes_per_second as a share of that; None when it is not known. What fits into a
-        cache can exceed 100."""
+        """achieved_bytes_per_second as a share of the ceiling; None if that is unknown. Data that
+        fits into a cache can exceed 100."""
         ceiling = self.ceiling_bytes_per_second
         return 100 * self.achieved_bytes_per_second / ceiling if ceiling else None
 
@@ -241,7 +241,7 @@ def _unknown(device: str) -> float | None:
 
 
 class KeptAnswer(NamedTuple):
-    """What an answer says beside its outputs, without its memory."""
+    """Fields of an answer beside its outputs, kept without its memory."""
 
     implementation: str
     device: str
@@ -301,7 +301,7 @@ class Finisher:
         return self.shaped(outputs) if out.ndim == 0 else outputs
 
     def shaped(self, outputs: list[Array]) -> list[Array]:
-        """Of inputs without dimensions a result has none either."""
+        """Drops dimensions from the result if the inputs had none."""
         if not self._is_scalar:
             return outputs
         return [array.reshape(()) if array.size == 1 else array for array in outputs]

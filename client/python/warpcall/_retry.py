@@ -23,7 +23,7 @@ class Retry:
     """
 
     attempts_max: int = 5
-    """Of one call, the first included; 1: never try again."""
+    """Maximum attempts of one call, the first included; 1: never retry."""
     backoff_initial: float = 0.05
     """The pause before attempt n + 1 is a random 80 to 120 % of min(backoff_max, backoff_initial x
     2^(n - 1))."""

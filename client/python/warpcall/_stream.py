@@ -22,8 +22,8 @@ from ._request import Blocks, Request
 from ._result import Result, bad_response
 from .errors import InvalidArgument
 
-# Of tensor data in a message: servers take 4 MiB unless told otherwise, and what is not data needs
-# some of that. A whole multiple of 256, so that no window cuts an element or a cache line.
+# Tensor data in a message: servers take 4 MiB by default, including the fields around the data. A
+# whole multiple of 256, so that no window cuts an element or a cache line.
 WINDOW_BYTES = (4 << 20) - 1024
 
 _HEADER, _CHUNK, _DONE = 1, 2, 3
@@ -95,7 +95,7 @@ class _Output:
 
 
 class StreamSession:
-    """What is sent and received for one request. `messages` and `take` may be called from two
+    """The messages sent and received for one request. `messages` and `take` may be called from two
     threads at the same time."""
 
     def __init__(self, request: Request) -> None:
@@ -105,12 +105,12 @@ class StreamSession:
         self._header: Response | None = None
         self._result: Result | None = None
         self.failure: BaseException | None = None
-        """What the caller's blocks raised: sending ended there."""
+        """The exception that the caller's blocks raised and that ended sending."""
         self._decided = threading.Event()
         self._dropped = False
 
     def begin(self) -> None:
-        """There is a call, and somebody who ends it: `messages` may go on."""
+        """A call exists, and somebody will end it: `messages` may continue."""
         self._decided.set()
 
     def drop(self) -> None:

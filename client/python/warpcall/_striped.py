@@ -22,7 +22,7 @@ _ASKING_SECONDS_MAX = 10.0
 
 
 class KernelCache:
-    """What the server lists, asked for when it is first needed. Thread-safe."""
+    """The server's kernels, listed on first use. Thread-safe."""
 
     def __init__(self, ask: Callable[[float], bytes]) -> None:
         """`ask`: ListKernels once, until a time on time.monotonic's clock; raises Error."""
@@ -36,17 +36,17 @@ class KernelCache:
         return list(self._kernels or ())
 
     def keep(self, kernels: Iterable[KernelInfo]) -> None:
-        """What the server says now."""
+        """Replaces the cached kernels by the server's current ones."""
         self._kernels = {kernel.name: kernel for kernel in kernels}
 
     def names(self, deadline: float | None) -> list[str] | None:
-        """Of the server's kernels; None: it does not say. Takes as long as find."""
+        """Returns the kernels' names; None if the server listed none. Takes as long as find."""
         self.find("", deadline)
         return self.listed or None
 
     def find(self, name: str, deadline: float | None) -> KernelInfo | None:
-        """None: there is no such kernel, or the server did not say. Takes half of the time until
-        the deadline at most."""
+        """Returns the kernel; None if it is not listed, or the server did not answer. Takes at most
+        half of the time until the deadline."""
         if self._kernels is None:
             patience = _ASKING_SECONDS_MAX
             now = time.monotonic()

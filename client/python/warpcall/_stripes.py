@@ -50,21 +50,21 @@ class Division(NamedTuple):
     """How a call falls into independent parts."""
 
     kept: int
-    """So many of the last dimensions of every split input stay; those before become one."""
+    """Number of last dimensions kept in every split input; those before become one."""
     shared: tuple[bool, ...]
-    """Of each input: every part has all of it."""
+    """For each input: true if every part has all of it."""
 
     def split(self, inputs: Sequence[Operand | Blocks]) -> list[Operand | Blocks]:
         return [item for item, shared in zip(inputs, self.shared, strict=True) if not shared]
 
 
 def has_rows(kernel: KernelInfo) -> bool:
-    """Whether split inputs and the output have last dimensions of their own."""
+    """True if split inputs and the output have last dimensions of their own."""
     return kernel.independence in ("rows", "broadcast_rows", "product_rows")
 
 
 def is_large_enough(request: Request) -> bool:
-    """Whether it would fill two stripes: only then is it worth while to know the kernel."""
+    """True if the request would fill two stripes. Fetch the kernel's description only then."""
     return request.nbytes >= 2 * STRIPE_BYTES_MIN and request.repeatable
 
 
@@ -85,7 +85,7 @@ def plan_stripes(request: Request, kernel: KernelInfo, stripes_max: int) -> list
         part = (part[0], inner) if inner > 1 else part[:1]
     operands = [item for item in split if isinstance(item, Operand)]
     split_bytes = sum(item.data.nbytes for item in operands)
-    # What is shared goes with every stripe.
+    # Every stripe carries all shared inputs.
     stripe_bytes = max(STRIPE_BYTES_MIN, request.nbytes - split_bytes)
     stripes = min(stripes_max, split_bytes // stripe_bytes, count)
     if stripes < 2:
@@ -114,7 +114,7 @@ def division_of(
     division = _DIVISIONS.get(kernel.independence, _in_one_piece)(shapes, attributes, kernel)
     if division is None or all(division.shared):
         return None
-    # What lies behind an axis has one shape as well.
+    # For before_axis the dimensions behind the axis must be equal as well.
     kept = 0 if kernel.independence == "before_axis" else division.kept
     split = [shape for shape, shared in zip(shapes, division.shared, strict=True) if not shared]
     if any(len(shape) < kept for shape in split):
@@ -234,9 +234,9 @@ def stripe_request(request: Request, kernel: KernelInfo, stripe: Stripe, place: 
 
 
 class StripedResponse:
-    """What the answers to all stripes say together: the phases of `timing` and the amounts of
-    `launch` are sums, the work of all devices together, and total_ns is the largest; all else is
-    the first stripe's."""
+    """Sums up the answers to all stripes: the phases of `timing` and the amounts of
+    `launch` are sums over all devices, total_ns is the largest; all else is the first
+    stripe's."""
 
     def __init__(self, results: Sequence[Result]) -> None:
         self._results = results

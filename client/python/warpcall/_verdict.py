@@ -1,6 +1,6 @@
-"""What bounds a kernel, by its profile, the plan of what ran and its device: the rules and the
-words of `warpcall profile` (client/cli/profile/figures.cc and verdict.cc, which say where numbers
-are from)."""
+"""Finds the bound of a kernel's speed from its profile, the plan of its run and its device, by the
+rules and in the words of `warpcall profile` (client/cli/profile/figures.cc and verdict.cc, which
+give the sources of numbers)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Profiled:
 
 @dataclasses.dataclass
 class Figures:
-    """Of one run on average; -1 where something is not known. Times in nanoseconds."""
+    """Averages for one run; -1 where a value is unknown. Times in nanoseconds."""
 
     run_ns: float = -1
     kernel_ns: float = 0
@@ -69,7 +69,7 @@ class Figures:
     sm_throughput: float = -1
     dram_throughput: float = -1
     threads_busy: float = -1
-    """Of the time of all the CPU's threads."""
+    """As a share of the time of all the CPU's threads."""
     threads_waiting: float = -1
     """Until a core was free."""
     instructions: float = -1
@@ -78,7 +78,7 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What bounds a kernel."""
+    """The bound of a kernel's speed, with its reason and advice."""
 
     bound: str = "unknown"
     """ "memory", "compute", "latency", "launch", "transfer", "inconclusive" or "unknown"."""
@@ -248,8 +248,8 @@ def _share_of_compute(profiled: Profiled, figures: Figures) -> float:
 
 
 def _share_of_memory(profiled: Profiled, figures: Figures) -> float:
-    """By the least bytes, by the memory's own counters, by cache lines that were missed, whichever
-    says most. What a CPU does faster than a copy is not held up by its memory."""
+    """Share of the memory ceiling: the largest of those by least bytes, by the memory's counters
+    and by missed cache lines. A CPU kernel faster than a copy is not limited by memory."""
     from_caches = profiled.is_cpu and figures.fraction_of_ceiling > _ABOVE_MEMORY
     share = max(-1 if from_caches else figures.fraction_of_ceiling, figures.dram_throughput)
     if figures.counted_bytes >= 0 and figures.ceiling_bytes_per_second > 0:
@@ -326,7 +326,7 @@ def _by_cores(figures: Figures) -> Verdict:
         share = percent(figures.fraction_of_ceiling)
         reason += f", and the least bytes come at {share} of a copy's speed"
     reason += "."
-    # Of a time that is mostly waiting, passes would be made up.
+    # A time that is mostly waiting would inflate the number of passes.
     unseen = figures.passes < 0 and figures.threads_waiting < _WAITING
     if unseen and figures.passes_max >= _PASSES_MANY:
         reason += (
@@ -360,7 +360,7 @@ def _by_waiting(profiled: Profiled, figures: Figures) -> Verdict:
 
 
 def float32_flops_min(device: DeviceInfo) -> float:
-    """What float32 lanes of a GPU do at least, FLOP/s; 0 for other devices."""
+    """Returns the least FLOP/s of a GPU's float32 lanes; 0 for other devices."""
     if device.kind != "cuda":
         return 0.0
     capability = device.compute_capability

@@ -82,7 +82,7 @@ def double_field(number: int, value: float) -> bytes:
 
 
 def bytes_prefix(number: int, length: int) -> bytes:
-    """What comes before the `length` bytes of a string, message or tensor."""
+    """Encodes the tag and length in front of a string, message or tensor of `length` bytes."""
     return varint(number << 3 | BYTES) + varint(length)
 
 
@@ -205,7 +205,7 @@ def read_text(data: bytes, at: int, stop: int) -> str:
 
 
 def read_integers(data: bytes, wire_type: int, value: int, stop: int) -> list[int]:
-    """What one occurrence of a repeated int64 adds, packed or not."""
+    """Returns the values that one occurrence of a repeated int64 adds, packed or not."""
     if wire_type == VARINT:
         return [signed(value)]
     if wire_type != BYTES:

@@ -59,7 +59,7 @@ from ._result import Result, ready_result
 from ._retry import Budget, Retry, Schedule
 from .errors import Cancelled, Error, InvalidArgument, Unimplemented, make_error
 
-# What an attempt ends with that has no answer.
+# Exceptions that end an attempt without an answer.
 _ENDS = (grpc.RpcError, asyncio.CancelledError, grpc.aio.UsageError)
 
 
@@ -114,7 +114,7 @@ class Client(AsyncKernelMethods):
         return await self._prepared(request)
 
     def _prepared(self, request: Request, reused: bool = False) -> Coroutine[Any, Any, Result]:
-        """What makes the call. `reused`: the caller writes to the inputs before that is awaited."""
+        """Returns the call's coroutine. `reused`: the caller overwrites inputs before awaiting."""
         if request.streams or request.nbytes >= self._small_bytes:
             if reused:
                 request.own_inputs()
@@ -410,7 +410,7 @@ class Client(AsyncKernelMethods):
         deadline: float | None,
         may_repeat: Callable[[], bool] = lambda: True,
     ) -> Any:
-        """What `attempt` returns, after as many as it takes and may take."""
+        """Returns the result of `attempt`, retried as often as the policy needs and allows."""
         schedule: Schedule | None = None
         channels = self._open()
         methods = channels.methods

@@ -1,7 +1,7 @@
-"""What a call can end with: one class for each status of the service.
+"""Errors that can end a call: one class for each status of the service.
 
 Each is a `warpcall.Error`; where Python has a class of the same meaning, it is one of these too, so
-`except ValueError` and `except TimeoutError` do what they say.
+`except ValueError` and `except TimeoutError` work as expected.
 """
 
 from __future__ import annotations

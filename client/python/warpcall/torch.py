@@ -78,7 +78,7 @@ def _broadcast_shape(*inputs_and_options: Any) -> list[Any]:
     return [*torch.broadcast_shapes(*(x.shape for x in inputs if x is not None))]
 
 
-# Of kernels whose result has not the shape of their first input.
+# Kernels whose result differs in shape from their first input.
 _SHAPES: dict[str, Callable[..., list[Any]]] = {
     "fused": _broadcast_shape,
     "linear": _linear_shape,
@@ -87,7 +87,7 @@ _SHAPES: dict[str, Callable[..., list[Any]]] = {
 
 
 def _fake(kernel: KernelInfo) -> Callable[..., torch.Tensor]:
-    """What the result looks like, for tracing."""
+    """Returns a function that makes an empty result of the right shape, for tracing."""
 
     def fake(*inputs: torch.Tensor, **options: Any) -> torch.Tensor:
         shape = _SHAPES.get(kernel.name)
