@@ -21,7 +21,7 @@
 namespace warpcall::client {
 namespace {
 
-// As a server's pushback: this call is not to be tried again.
+// Used in place of a server's pushback: the call must not be retried.
 constexpr int64_t kNeverAgain = -1;
 
 // OK for "" too. gRPC ends the process over a header's value that is none.

@@ -44,13 +44,13 @@ struct ClientOptions {
   // multiples of 256 (what exceeds one is not used).
   int64_t chunk_bytes = int64_t{1} << 20;
   Credentials credentials = {};
-  // How a call waits between attempts; by default absl::SleepFor.
+  // Waits between the attempts of a call; by default absl::SleepFor.
   std::function<void(absl::Duration)> sleep = nullptr;
-  // Told of each attempt of a call when it has ended, by the thread that made it.
+  // Called for each attempt of a call after it ended, on the thread that made it.
   std::function<void(const Attempt&)> observe = nullptr;
-  // Told, while a Benchmark, Tune, Profile or Describe waits for its turn at the server, how many
-  // calls go before it, which is 1 or more; by a thread of the call. Servers that do not say so
-  // tell nothing.
+  // Called with the number of calls queued ahead (1 or more) while a Benchmark, Tune, Profile or
+  // Describe waits for its turn. Runs on one of the call's threads. Servers that report no position
+  // never trigger it.
   std::function<void(int ahead)> queued = nullptr;
 };
 
@@ -72,7 +72,7 @@ struct StreamCall {
       nullptr;
 };
 
-// Where the time of one request went, as the server saw it, in nanoseconds.
+// Durations of one request's phases, measured by the server, in nanoseconds.
 struct Timing {
   int64_t queue_ns = 0;
   int64_t copy_in_ns = 0;
@@ -147,7 +147,7 @@ struct KernelInfo {
   std::vector<ImplementationInfo> implementations;  // in the order in which the server prefers them
   Independence independence = Independence::kNone;
   std::vector<OperandRole> input_roles;  // inputs beyond the list are split
-  // Where not 0, it takes as many inputs as its attributes say: so many of input_names at least.
+  // If not 0: the kernel's attributes set the number of inputs, at least this many of input_names.
   int inputs_min = 0;
 };
 
@@ -164,7 +164,7 @@ struct DeviceInfo {
   double measured_bandwidth_bytes_per_second = 0;  // 0 until measured
 };
 
-// Which server this is, since when, and what it was told.
+// Identity of the server, its start time and its flags.
 struct ServerDescription {
   std::string version;
   std::string revision;  // source revision of the build; empty when not built from a checkout

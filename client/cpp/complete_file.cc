@@ -34,7 +34,7 @@ bool NamesADescriptor(const std::string& path) {
   return absl::StartsWith(path, "/dev/") || absl::StartsWith(path, "/proc/");
 }
 
-// Where a file of this name is, or would be made.
+// Returns the path of the existing file, or of the one to create, with links resolved.
 std::string FollowLinks(const std::string& path) {
   constexpr int kLinksMax = 40;  // the system's own limit
   fs::path place = path;

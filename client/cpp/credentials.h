@@ -1,4 +1,4 @@
-// How a client shows who it is, and knows its server.
+// Credentials of a client, and the authorities by which it checks the server.
 #pragma once
 
 #include <string>

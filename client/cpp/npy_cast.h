@@ -13,7 +13,7 @@ namespace warpcall::client {
 // Turns `count` elements, which lie anywhere, into as many of another type.
 using CastElements = void (*)(const char* from, int64_t count, char* to);
 
-// How a header can say a type, as numpy.dtype reads it: "<f4", "=f4", "f4", "f", "float32",
+// Spellings of a type in a header, as numpy.dtype reads them: "<f4", "=f4", "f4", "f", "float32",
 // "single".
 struct NpySpelling {
   absl::string_view code;      // "f4"

@@ -46,7 +46,7 @@ class RetryBudget {
   double tokens_ ABSL_GUARDED_BY(mutex_);
 };
 
-// How a server refused.
+// A server's refusal of one attempt.
 struct Refusal {
   absl::StatusCode code = absl::StatusCode::kOk;
   // The trailer `grpc-retry-pushback-ms`; negative: do not try again.
@@ -83,10 +83,10 @@ class RetrySchedule {
   RetrySchedule(const RetryOptions& options, RetryBudget* budget)
       : options_(options), budget_(budget), backoff_(options) {}
 
-  // How long to wait before the next attempt, or nothing when the refusal stands: the code is not
-  // one to retry (UNAVAILABLE is; RESOURCE_EXHAUSTED is when the server pushed back, for without
-  // that it is gRPC's own refusal of a message that is too large), attempts or budget are used up,
-  // or the next attempt would start at or after `deadline`.
+  // Returns the delay before the next attempt, or nothing when the refusal is final: the code is
+  // not retryable (UNAVAILABLE is; RESOURCE_EXHAUSTED is when the server pushed back, for otherwise
+  // gRPC itself refused a message that is too large), attempts or budget are used up, or the next
+  // attempt would start at or after `deadline`.
   std::optional<absl::Duration> Next(const Refusal& refusal, absl::Time now, absl::Time deadline);
 
   int attempts() const { return attempts_; }

@@ -171,7 +171,7 @@ std::vector<ComparedDevice> CompareDevices(const Measurements& before, const Mea
   return devices;
 }
 
-// That some of its points were not measured to their end; empty when all were.
+// Says that some points were not measured completely; empty when all were.
 std::string Lack(const Measurements& of) {
   if (of.unfinished.empty()) return "";
   return absl::StrCat(of.name, " is incomplete: ", of.unfinished.size(),

@@ -1,4 +1,4 @@
-// Where `warpcall bench` puts what it measured: stdout and files.
+// Writes the results of `warpcall bench` to stdout and files.
 #pragma once
 
 #include <optional>

@@ -38,7 +38,7 @@ constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                    "#e69f00", "#56b4e9", "#000000"};
 constexpr size_t kColorCount = std::size(kColors);
 
-// How an implementation is drawn, by its number; the first 49 differ.
+// Style of an implementation, chosen by its number; the first 49 differ.
 struct Look {
   std::string color;
   Marker marker;
@@ -288,7 +288,7 @@ void DrawRoofline(const Picture& picture, Svg* svg) {
   const auto [least, most] = std::minmax_element(intensities.begin(), intensities.end());
   std::vector<double> rates = ValuesOf(picture, kRate, kIntensity);
   const double best = *std::max_element(rates.begin(), rates.end());
-  // So that the roofs over the leftmost points are seen.
+  // Makes room for the roofs over the leftmost points.
   for (const auto& [device, ceiling] : picture.ceilings)
     rates.push_back(std::min(*least * ceiling, best * 100));
   rates.push_back(best * 1.5);

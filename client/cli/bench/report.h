@@ -77,9 +77,9 @@ std::string KernelTitle(const BenchReport& report);
 // "8x32 float32".
 std::string ProblemTitle(const BenchPoint& point);
 
-// Those that ran and have a rank, fastest first, then those that are unstable, likewise, then
-// those that did not run, as they came. Where none is known to be the fastest, those that ran come
-// by their medians, stable or not.
+// Sorts rows: ranked ones first, by speed; then unstable ones, by speed; then those that did not
+// run, in their order. If no row is known to be the fastest, the rows that ran are sorted by
+// median, stable or not.
 std::vector<client::BenchmarkResult> Ranked(const client::BenchmarkReport& report);
 
 // Samples that the call asks of each row: the server's default where it says none.

@@ -19,9 +19,9 @@ using client::AttributeValue;
 using client::ImplementationInfo;
 using client::KernelInfo;
 
-// For a better message nobody waits longer.
+// Short, since the answer only improves a message.
 constexpr absl::Duration kExplainTimeout = absl::Seconds(2);
-// Those of the public contract: a server may know one without having a row of it.
+// Families of the public contract: a server may know one without listing it.
 constexpr const char* kFamilies[] = {"cpu",     "cuda",   "triton",   "compiled",
                                      "library", "manual", "reference"};
 

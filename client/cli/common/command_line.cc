@@ -23,7 +23,7 @@ constexpr size_t kHelpColumn = 30;
 // For what follows options that reach beyond that column.
 constexpr size_t kHelpIndent = 6;
 
-// Where a line of --help goes on when it is broken.
+// Returns the indent for the continuation of a broken --help line.
 size_t IndentOf(string_view line) {
   if (line.size() > kHelpColumn && line[kHelpColumn - 1] == ' ' && absl::StartsWith(line, "  "))
     return kHelpColumn;

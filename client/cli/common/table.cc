@@ -34,7 +34,7 @@ std::string Scaled(double value, double step, absl::Span<const char* const> unit
                       units[unit]);
 }
 
-// Where the character with this number begins.
+// Returns the byte at which the character with this number begins.
 size_t ByteOf(const std::string& text, size_t character) {
   size_t byte = 0;
   for (; byte < text.size(); ++byte) {

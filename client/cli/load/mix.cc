@@ -110,7 +110,7 @@ absl::Status ParseRest(string_view rest, LoadEntry* entry) {
   return absl::OkStatus();
 }
 
-// Those of `defaults` whose names `entry` does not give.
+// Adds the attributes of `defaults` that `entry` does not set.
 void AddAttributes(absl::Span<const std::string> defaults, LoadEntry* entry) {
   std::vector<std::string> missing;
   for (const std::string& attribute : defaults) {

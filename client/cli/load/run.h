@@ -95,7 +95,7 @@ class LoadRun {
   void ClosedLoop(Worker* worker);
   void OpenLoop(Worker* worker);
   void Send(Worker* worker, size_t entry, std::optional<int64_t> planned_ns, bool counted);
-  // As the answer wants it, but not past the end of the run.
+  // Pauses as the answer advises, but not past the end of the run.
   void Pause(Worker* worker, const absl::Status& answer, bool counted);
   // The next arrival before the end of the run.
   std::optional<Ticket> TakeArrival();

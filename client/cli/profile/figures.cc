@@ -27,7 +27,7 @@ double Weighted(const client::ProfileReport& report, double (ProfileRow::*share)
   return time > 0 ? sum / time : -1;
 }
 
-// How often what a counter counts happened in one run.
+// Returns the events per run of the named counter; -1 if the profile lacks it.
 double CountOf(const client::ProfileReport& report, const char* name,
                int64_t (ProfileRow::*count)() const) {
   for (const ProfileRow& row : report.rows())

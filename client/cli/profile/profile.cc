@@ -42,7 +42,7 @@ comes what took the device most time: kernels, copies, sets, and gaps, in which
 it had nothing to do. SHARE is of the time from the first to the last of them.
 With two implementations: why one is slower, and both side by side.)";
 
-// As many implementations as stand side by side.
+// Number of implementations that fit side by side.
 constexpr size_t kImplementationsMax = 2;
 
 struct ProfileOptions {

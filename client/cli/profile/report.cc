@@ -68,7 +68,7 @@ std::string DeviceTable(const client::ProfileReport& report) {
   });
 }
 
-// How kernels were launched and what their counters say: nothing where there is no grid.
+// Renders the kernels' launches and counters; empty if no kernel has a grid.
 std::string LaunchTable(const client::ProfileReport& report) {
   std::vector<ProfileRow> rows = OfKind(report, kKernelRow);
   if (std::all_of(rows.begin(), rows.end(),
@@ -186,7 +186,7 @@ std::vector<std::string> Notes(const Profiled& profiled) {
   return notes;
 }
 
-// Those of both, once where they are the same.
+// Renders the notes of both, once if they are equal.
 std::string NotesOfTwo(const Profiled& first, const Profiled& second) {
   if (Notes(first) == Notes(second)) return Listed("", Notes(first));
   return absl::StrCat(Listed(NameOf(first.report) + ": ", Notes(first)),

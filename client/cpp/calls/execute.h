@@ -21,8 +21,8 @@ struct ExecuteRequest {
 
 CallTerms TermsOf(const CallOptions& options, absl::Time deadline);
 
-// Makes one request, with retries, and gives `decode` the answer. The result's `attempts` is set.
-// Nobody reads borrowed bytes any more when it returns.
+// Makes one request, with retries, and passes the answer to `decode`. Sets the result's `attempts`.
+// On return, borrowed bytes are no longer read.
 absl::StatusOr<Result> ExecuteOnce(Connections* connections, const ExecuteRequest& request,
                                    absl::FunctionRef<absl::StatusOr<Result>(Fragments)> decode);
 

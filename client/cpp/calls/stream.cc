@@ -102,9 +102,9 @@ ExecuteStreamSession::ExecuteStreamSession(std::string header, std::vector<Side>
 
 absl::StatusOr<std::vector<Piece>> ExecuteStreamSession::NextMessage() {
   if (!std::exchange(header_sent_, true)) return std::vector<Piece>{OwnedPiece(header_)};
-  // The server can compute a part when it has it of every input, and holds back only so much until
-  // then: so of inputs with as many elements, that of which the smallest share was sent comes next.
-  // Those with fewer elements are what all parts share, or nothing is divided: they come first.
+  // The server computes a part once every input has sent it, and buffers little until then. So of
+  // inputs with equally many elements, the one with the smallest share sent comes next. Inputs with
+  // fewer elements are shared by all parts, or nothing is divided: they come first.
   const auto order = [](const Side& side) {
     return std::pair(side.elements,
                      static_cast<double>(side.sent) / static_cast<double>(side.bytes));

@@ -19,7 +19,7 @@
 
 namespace warpcall::client {
 
-// Where a stream's tensor bytes come from and go to. Threads as for StreamHandler: Read in one,
+// Source and destination of a stream's tensor bytes. Threads as for StreamHandler: Read in one,
 // Begin and Write in the other.
 class StreamEnds {
  public:

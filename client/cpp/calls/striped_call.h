@@ -38,8 +38,8 @@ class StripedCall {
 
  private:
   absl::StatusOr<Result> RunStripe(const Stripe& stripe, size_t connection);
-  // Where the outputs of a stripe go. The first stripe to be answered decides which outputs there
-  // are, and gets the memory for all.
+  // Returns the memory for a stripe's outputs. The first stripe to be answered determines the
+  // call's outputs, and allocates them all.
   absl::StatusOr<std::vector<char*>> Place(const Stripe& stripe,
                                            const std::vector<TensorSpec>& outputs);
 

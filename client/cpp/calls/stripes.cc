@@ -285,7 +285,7 @@ absl::StatusOr<OutputPlace> PlaceOutput(const Call& call, const KernelInfo& kern
   const absl::Span<const int64_t> outer = Outer(first, division.kept);
   OutputPlace place{.whole_shape = {outer.begin(), outer.end()}};
   place.whole_shape.insert(place.whole_shape.end(), shape.begin() + 1, shape.end());
-  // So that no product of its dimensions overflows.
+  // Checks that no product of the whole output's dimensions overflows.
   if (const auto bytes = ByteCount(DataType::kFloat32, place.whole_shape); !bytes.ok())
     return BadResponse(bytes.status().message());
   place.begin_element = stripe.begin_part * Product(absl::MakeConstSpan(shape).subspan(1));

@@ -1,4 +1,4 @@
-// How a large call is cut into calls that can run beside each other. Internal to the library.
+// Splits a large call into calls that can run concurrently. Internal to the library.
 #pragma once
 
 #include <cstdint>

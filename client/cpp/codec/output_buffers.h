@@ -20,7 +20,7 @@ class OutputBuffers {
                                                 absl::Span<const Destination> destinations = {});
 
   const std::vector<TensorSpec>& specs() const { return specs_; }
-  // Where the bytes of an output go. Threads may write to different bytes at once.
+  // Memory of an output's bytes. Threads may write to different bytes at once.
   char* data(size_t output) {
     WARPCALL_CHECK(output < memory_.size(), output, memory_.size());
     return memory_[output].get();

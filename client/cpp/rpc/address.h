@@ -1,4 +1,4 @@
-// Where a server is, as people say it, and why none was found there. Internal to the library.
+// Parses server addresses and explains failed connections. Internal to the library.
 #pragma once
 
 #include <optional>
