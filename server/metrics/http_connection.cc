@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -87,23 +88,25 @@ int HttpConnection::ReadBody() {
 void HttpConnection::Reply(HttpReply reply, int64_t now_ns) {
   reader_ = HttpReader();
   told_to_continue_ = false;
-  deadline_ns_ = now_ns + limits_.reply_ns;
   if (reply.scrape.has_value()) {
+    deadline_ns_ = std::numeric_limits<int64_t>::max();
     waits_for_ = reply.scrape;
     rendering_ = 0;
     reply_ = std::move(reply);
     state_ = State::kWaiting;
     return;
   }
+  deadline_ns_ = now_ns + limits_.reply_ns;
   out_ = WriteHttpHead(reply, reply.body.size(), keep_alive_);
   if (!head_only_) out_ += reply.body;
   written_ = 0;
   state_ = State::kReplying;
 }
 
-void HttpConnection::Serve(std::shared_ptr<const std::string> text) {
+void HttpConnection::Serve(std::shared_ptr<const std::string> text, int64_t now_ns) {
   WARPCALL_DCHECK(waits_for_.has_value() && state_ == State::kWaiting, state_);
   WARPCALL_DCHECK(text != nullptr);
+  deadline_ns_ = now_ns + limits_.reply_ns;
   out_ = WriteHttpHead(reply_, text->size(), keep_alive_);
   if (!head_only_) text_ = std::move(text);
   waits_for_.reset();

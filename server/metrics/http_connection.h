@@ -25,7 +25,7 @@ class HttpConnection {
  public:
   struct Limits {
     int64_t request_ns;  // for a request to come, from its first byte or the connection's start
-    int64_t reply_ns;    // for a reply to be rendered and taken
+    int64_t reply_ns;    // for a reply to be taken
     int64_t idle_ns;     // between requests
     int64_t goodbye_ns;  // for a client to close, after the last reply
   };
@@ -42,6 +42,7 @@ class HttpConnection {
   // Returns true if Advance has work to do without any further event.
   bool has_more() const { return has_more_; }
   bool replies() const { return state_ == State::kWaiting || state_ == State::kReplying; }
+  // None while the client waits for a rendering, which a busy machine may delay.
   int64_t deadline_ns() const { return deadline_ns_; }
   // Time when the connection was accepted or last finished a request.
   int64_t since_ns() const { return since_ns_; }
@@ -55,7 +56,7 @@ class HttpConnection {
   uint64_t rendering() const { return rendering_; }
   void set_rendering(uint64_t number) { rendering_ = number; }
   // Answers with a rendering. REQUIRES: waits_for() is its kind.
-  void Serve(std::shared_ptr<const std::string> text);
+  void Serve(std::shared_ptr<const std::string> text, int64_t now_ns);
   // The rendering that is being sent, or null.
   const std::string* text() const { return text_.get(); }
 

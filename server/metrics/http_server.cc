@@ -229,7 +229,7 @@ class HttpServer::Impl {
       texts_.push_back(newest.text);
       for (auto& connection : connections_) {
         if (connection->waits_for() != kind || connection->rendering() > newest.number) continue;
-        connection->Serve(newest.text);
+        connection->Serve(newest.text, now_ns);
         if (!Advance(connection.get(), now_ns)) connection.reset();
       }
       std::erase(connections_, nullptr);

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,6 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
+#include "server/metrics/http_connection.h"
 #include "server/metrics/log_level_route.h"
 #include "tests/server/foreign_addresses.h"
 #include "tests/server/metrics/raw_http.h"
@@ -358,6 +360,34 @@ TEST_F(HttpServerTest, ServesIpv6) {
   ASSERT_NE(server, nullptr);
   EXPECT_THAT(server->address(), StartsWith("[::1]:"));
   EXPECT_EQ(ClientOf(*server).Get("/healthz")->status, 200);
+}
+
+class ScrapeHandler final : public HttpHandler {
+ public:
+  bool WantsBody(const HttpRequest&, const std::string&) const override { return false; }
+  HttpReply Answer(const HttpRequest&, const std::string&) const override {
+    return {.scrape = {{MetricsFormat::kPrometheus, false}}};
+  }
+};
+
+TEST(HttpConnectionTest, ARenderingMayTakeLongAndAClientMayNot) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+  const HttpConnection::Limits limits{
+      .request_ns = 5, .reply_ns = 10, .idle_ns = 60, .goodbye_ns = 1};
+  HttpConnection connection(ends[0], "", limits, 0);
+  const std::string request = "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n";
+  ASSERT_EQ(write(ends[1], request.data(), request.size()), std::ssize(request));
+  ASSERT_TRUE(connection.Advance(ScrapeHandler(), 4));
+  ASSERT_TRUE(connection.waits_for().has_value());
+  EXPECT_EQ(connection.deadline_ns(), std::numeric_limits<int64_t>::max());
+  connection.Serve(std::make_shared<const std::string>("m 1\n"), 1000);
+  EXPECT_EQ(connection.deadline_ns(), 1010);
+  EXPECT_TRUE(connection.Advance(ScrapeHandler(), 1001));
+  char reply[1000];
+  const ssize_t bytes = read(ends[1], reply, sizeof(reply));
+  EXPECT_THAT(std::string(reply, std::max<ssize_t>(bytes, 0)), HasSubstr("\r\n\r\nm 1\n"));
+  close(ends[1]);
 }
 
 TEST_F(HttpServerTest, ServesManyAtOnceAndStopsWhileTheyCome) {
