@@ -40,7 +40,7 @@ from warpcall._channel import Target  # noqa: E402
 # Patient: a server that is killed is back within seconds, and two others serve meanwhile.
 ATTEMPTS_MAX = 12
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.05, 2
-PATIENT_SECONDS, HASTY_SECONDS = 60, 1.5
+PATIENT_SECONDS, HASTY_SECONDS = 60, 4
 # Between calls: the run is about faults, and leaves the machine to the servers.
 PACE_SECONDS = {"stream": 0.5}
 PACE_SECONDS_DEFAULT = 0.02

@@ -1,50 +1,89 @@
-"""What chaos_test.py does to three servers behind HAProxy: a random script of faults, one at a time, each of
-which is over, and the servers well, before the next."""
+"""What chaos_test.py does to three servers behind HAProxy, and to two apart from them: a random script of faults, one
+at a time, each of which is over, and the servers well, before the next."""
 
 import contextlib
 import dataclasses
 import pathlib
 import random
-import re
 import signal
 import struct
 import subprocess
 import time
 
 import processes
-from replicas_test import ENOUGH, METRICS_PORT, NAMES, PORT, SECONDS_MAX, WARPCALL, Replica
+from chaos_apart import CALLS_PER_SECOND, ApartFaults, WatchedReplica
+from replicas_test import ENOUGH, NAMES, SECONDS_MAX, WARPCALL
 
-# An outage is one that Prometheus must tell (WarpcallDown waits for 3 s here), or one that it must not.
-LONG_SECONDS, SHORT_SECONDS = (8, 10), (0.3, 1)
-PAUSE_SECONDS = (1, 3)
+SHORT_SECONDS, PAUSE_SECONDS = (0.3, 1), (1, 3)
+# A busy machine delays clients, servers and Prometheus: an alert that fires so much later is still told of its fault.
+BUSY_SECONDS, LOOK_SECONDS = 90, 1
 # Back by little: Abseil 20220623 waits by the wall clock, so that a step back holds up by as much whatever waits
 # for a time, the look at files that may have changed among it.
 CLOCK_STEPS_SECONDS = (-10, -1, 1, 30, 3600, 86400)
 DISK_BYTES = 256 << 10
 # The last one's process lives as long as the run: what it holds at the end is seen.
 ENDED = 2
-# Methods of Chaos.
-KINDS = ["kill", "kill for long", "hang", "hang for long", "drain", "full disk", "clock", "cut", "maintenance",
-         "damaged file"]
+# Methods of Chaos, and the alerts that tell each: of one of the three servers,
+KINDS = {
+    "kill": [], "kill for long": ["WarpcallDown"], "hang": [], "hang for long": ["WarpcallDown"], "drain": [],
+    "full disk": ["WarpcallTuningNotKept"], "clock": [], "cut": [], "maintenance": [], "damaged file": [],
+    "damaged file for long": ["WarpcallFileNotRead"],
+}
+# and of those apart, by their jobs.
+APART = {
+    "guarded": {
+        "wrong tokens": ["WarpcallWrongTokens"],
+        "short certificate": ["WarpcallCertificateExpires"],
+        "last certificate": ["WarpcallCertificateExpires", "WarpcallCertificateExpiresToday"],
+        "damaged flags": ["WarpcallFileNotRead"],
+        "failed self test": ["WarpcallSelfTestFailed"],
+        "restarts": ["WarpcallRestarts"],
+        "absence": ["WarpcallAbsent"],
+    },
+    "loaded": {
+        "overload": ["WarpcallQueueOld", "WarpcallQueueLong", "WarpcallRefusing"],
+        "missed deadlines": ["WarpcallDeadlinesMissed"],
+        "slow answers": ["WarpcallSlow"],
+        "full staging": ["WarpcallStagingExhausted"],
+        "lost device": ["WarpcallDeviceLost", "WarpcallErrorBudgetBurnsFast", "WarpcallErrorBudgetBurnsSlowly"],
+        "dying worker": ["WarpcallWorkerRestarts"],
+        "many connections": ["WarpcallDescriptors"],
+    },
+}
+ALERTS = {kind: alerts for kinds in (KINDS, *APART.values()) for kind, alerts in kinds.items()}
+# Alerts that a fault need not end in, and may: where it lasts long, or follows its like within the alert's window.
+POSSIBLE_ALERTS = {
+    "damaged file": ["WarpcallFileNotRead"],
+    "slow answers": ["WarpcallQueueOld", "WarpcallQueueLong"],
+    "full staging": ["WarpcallQueueOld", "WarpcallRefusing"],
+    "lost device": ["WarpcallWorkerRestarts"],
+    "dying worker": ["WarpcallDeviceLost"],
+}
+# A machine without a GPU can't provoke these: only promtool tries them (deploy/prometheus/alerts_test.yml).
+GPU_ALERTS = {"WarpcallXid", "WarpcallXidOfProgram", "WarpcallGpuThrottled"}
 POLICIES, DAMAGED = '{"default": {}}', '{"default": {'
 
 
 @dataclasses.dataclass
 class Fault:
     kind: str
-    replica: int | None
-    """Whose, from 0; None: the proxy's."""
+    server: WatchedReplica
     begin: float
     end: float = 0
     """Unix times; `end`: all are well again."""
     text: str = ""
 
 
-class ChaosReplica(Replica):
+def is_of(server, instance, job):
+    """An alert with these labels is of the server, or of the job that it is alone in."""
+    return (instance or job) in (server.instance, server.job)
+
+
+class ChaosReplica(WatchedReplica):
     """One whose files lie on a small disk, and whose clock can be stepped."""
 
     def __init__(self, number, folder, disk, clock):
-        self.number, self.disk = number, disk
+        self.disk = disk
         self.clock = folder / f"{number}.clock"
         self.policies = folder / f"{number}.policies.json"
         self.tuning = disk / f"{number}.tuning"
@@ -53,14 +92,7 @@ class ChaosReplica(Replica):
         environment = {"WARPCALL_TEST_CLOCK": str(self.clock), "LD_PRELOAD": str(clock)} if clock else {}
         flags = [f"--tuning_cache={self.tuning}", f"--compile_cache={disk / f'{number}.compiled'}",
                  f"--policy_file={self.policies}", "--lame_duck_seconds=3"]
-        super().__init__(number, folder, flags, environment)
-        self.address = f"{self.host}:{PORT}"
-        self.instance = f"{self.host}:{METRICS_PORT}"
-        self.lives = 0
-
-    def start(self):
-        super().start()
-        self.lives += 1
+        super().__init__(number, "warpcall", folder, flags, environment)
 
     def step_clock(self, seconds):
         """By so much."""
@@ -68,13 +100,6 @@ class ChaosReplica(Replica):
             (ahead_ns,) = struct.unpack("=q", file.read(8))
             file.seek(0)
             file.write(struct.pack("=q", ahead_ns + round(seconds * 1e9)))
-
-    def counter(self, series):
-        return sum(float(value) for value in re.findall(rf"^{re.escape(series)} (\S+)$", self.metrics(), re.M))
-
-    def wait_to_count(self, series, least):
-        processes.wait_until(f"{series} of {self.host} to be {least}",
-                             lambda: self.counter(series) >= least, SECONDS_MAX)
 
 
 @contextlib.contextmanager
@@ -97,11 +122,13 @@ def stepped_clock(build):
     return (library, "") if library.exists() else (None, f"there is no {library}")
 
 
-class Chaos:
-    """The faults of a run, in an order that the seed draws: each kind once, then each again."""
+class Chaos(ApartFaults):
+    """The faults of a run, in an order that the seed draws: each kind once, then each again. `rules`: chaos_judge.py's,
+    of which it has within how long a fault is told; `targets`: Prometheus' file of them."""
 
-    def __init__(self, replicas, balancer, prometheus, seed):
-        self.replicas, self.balancer, self.prometheus = replicas, balancer, prometheus
+    def __init__(self, replicas, apart, balancer, prometheus, rules, targets, seed):
+        self.replicas, self.apart, self.balancer, self.prometheus = replicas, apart, balancer, prometheus
+        self.rules, self.targets = rules, targets
         self.random = random.Random(seed)
         self.faults = []
         self.started = time.time()
@@ -117,59 +144,87 @@ class Chaos:
                 time.sleep(self.random.uniform(*PAUSE_SECONDS))
                 self.one(kind)
 
-    def one(self, kind):
+    def draw_server(self, kind):
+        for job, kinds in APART.items():
+            if kind in kinds:
+                return self.apart[job]
         ends = kind.startswith(("kill", "drain"))
-        number = self.random.randrange(ENDED if ends else len(self.replicas))
-        fault = Fault(kind, number, time.time())
+        return self.replicas[self.random.randrange(ENDED if ends else len(self.replicas))]
+
+    def one(self, kind):
+        server = self.draw_server(kind)
+        after_seconds = max((self.rules[alert].after_seconds for alert in ALERTS[kind]), default=0)
+        processes.wait_until(f"alerts of an earlier fault, as {kind} has, to end", lambda: not self.firing(kind, server),
+                             after_seconds + BUSY_SECONDS)
+        fault = Fault(kind, server, time.time())
         self.faults.append(fault)
-        fault.text = getattr(self, kind.replace(" ", "_"))(self.replicas[number]) or ""
+        fault.text = getattr(self, kind.replace(" ", "_"))(server) or ""
         self.wait_until_well()
         fault.end = time.time()
-        print(f"{fault.begin - self.started:7.1f} s  {kind} of {NAMES[number]}"
+        print(f"{fault.begin - self.started:7.1f} s  {kind} of {server.name}"
               f"{', ' if fault.text else ''}{fault.text}: well after {fault.end - fault.begin:.1f} s", flush=True)
 
     def wait_until_well(self):
-        """All serve, by the proxy and by Prometheus, and all are called."""
+        """All serve, by the proxy and by Prometheus, and all are called that clients call."""
         self.balancer.wait_for(a="UP", b="UP", c="UP")
         for replica in self.replicas:
             replica.wait_to_answer(ENOUGH)
+        self.wait_until_scraped()
+
+    def wait_until_scraped(self):
         now = time.time()
 
         def scraped():
-            times = self.prometheus.query('timestamp(up{job="warpcall"} == 1)')
-            return len(times) == len(self.replicas) and min(moment for _, moment in times) > now
+            times = self.prometheus.query("max_over_time((timestamp(up) and up == 1)[1m:1s])")
+            return (len(times) == len(self.replicas) + len(self.apart)
+                    and min(moment for _, moment in times) > now)
         processes.wait_until("Prometheus to see all", scraped, SECONDS_MAX)
+
+    def firing(self, kind, server):
+        """The kind's alerts that fire for the server."""
+        names = {labels["alertname"] for labels, _ in self.prometheus.query('ALERTS{alertstate="firing"}')
+                 if is_of(server, labels.get("instance"), labels.get("job"))}
+        return names.intersection(ALERTS[kind])
+
+    def keep_up(self, call=lambda: None, seconds=1 / CALLS_PER_SECOND):
+        """Keeps the fault up until its alerts fire, with a call every `seconds`. A fault that is not told in time ends,
+        too: chaos_judge.py finds it."""
+        fault, look = self.faults[-1], time.monotonic()
+        tell_seconds = max((self.rules[alert].tell_seconds for alert in ALERTS[fault.kind]), default=0)
+        end = look + tell_seconds + BUSY_SECONDS
+        while (now := time.monotonic()) < end:
+            if now >= look:
+                if len(self.firing(fault.kind, fault.server)) == len(ALERTS[fault.kind]):
+                    return
+                look = now + LOOK_SECONDS
+            call()
+            time.sleep(max(0, now + seconds - time.monotonic()))
 
     # ---- of a process ---------------------------------------------------------------------------
 
-    def end_by(self, end, replica, seconds):
-        end()
-        time.sleep(seconds)
-        replica.start()
-        return f"gone for {seconds:.1f} s"
-
     def kill(self, replica):
-        return self.end_by(replica.kill, replica, self.random.uniform(*SHORT_SECONDS))
+        replica.kill()
+        time.sleep(self.random.uniform(*SHORT_SECONDS))
+        self.keep_up()
+        replica.start()
 
     def kill_for_long(self, replica):
-        return self.end_by(replica.kill, replica, self.random.uniform(*LONG_SECONDS))
+        self.kill(replica)
 
     def drain(self, replica):
-        return self.end_by(replica.end, replica, 0)
-
-    def stop(self, replica, seconds):
-        replica.process.send_signal(signal.SIGSTOP)
-        try:
-            time.sleep(seconds)
-        finally:
-            replica.process.send_signal(signal.SIGCONT)
-        return f"for {seconds:.1f} s"
+        replica.end()
+        replica.start()
 
     def hang(self, replica):
-        return self.stop(replica, self.random.uniform(*SHORT_SECONDS))
+        replica.process.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(self.random.uniform(*SHORT_SECONDS))
+            self.keep_up()
+        finally:
+            replica.process.send_signal(signal.SIGCONT)
 
     def hang_for_long(self, replica):
-        return self.stop(replica, self.random.uniform(*LONG_SECONDS))
+        self.hang(replica)
 
     # ---- of what surrounds it -------------------------------------------------------------------
 
@@ -184,6 +239,7 @@ class Chaos:
         try:
             self.tune(replica)
             replica.wait_to_count(series, before + 1)
+            self.keep_up()
         finally:
             filler.unlink()
         replica.tuning.unlink(missing_ok=True)
@@ -207,15 +263,21 @@ class Chaos:
         return f"{step:+} s"
 
     def damaged_file(self, replica):
-        """Its policies: it goes by those that it has."""
+        """Its policies, as while files are exchanged: it goes by those that it has."""
         series = 'warpcall_reload_failures_total{flag="policy_file"}'
         before = replica.counter(series)
-        replica.policies.write_text(DAMAGED)
         try:
+            replica.policies.write_text(DAMAGED)
             replica.wait_to_count(series, before + 1)
             replica.wait_to_answer(ENOUGH)
+            # Its tries of what stays as it is are up to 64 s apart, which three minutes are meant for and not the
+            # seconds here: what changes is read at once.
+            self.keep_up(lambda: replica.policies.write_text(replica.policies.read_text() + " "), 2)
         finally:
             replica.policies.write_text(POLICIES)
+
+    def damaged_file_for_long(self, replica):
+        self.damaged_file(replica)
 
     # ---- of the proxy ---------------------------------------------------------------------------
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Three servers behind deploy/haproxy and by the clients' own turns, with clients of all kinds, while servers are
 killed, hang, drain, have no disk, see their clocks stepped and lose their connections: no answer is wrong, no call
-fails that could have been tried again, memory stays, and Prometheus' alerts tell what happened and nothing else.
+fails that could have been tried again, memory stays. Two servers apart from them are overloaded, lose devices, see
+their certificates end, and more. Prometheus' alerts tell each fault within their time, and nothing else: all alerts but
+those of GPUs, which promtool alone tries (deploy/prometheus/alerts_test.yml).
 
     chaos_test.py WARPCALLD WARPCALL BUILD [--seconds N] [--seed N] [--attempts N] [--only FAULT]...
 
@@ -29,15 +31,37 @@ import time
 
 sys.dont_write_bytecode = True
 
-import chaos_faults  # noqa: E402
-import chaos_judge  # noqa: E402
 import processes  # noqa: E402
 from replicas_test import WARPCALL, Balancer  # noqa: E402
 
+
+def missing():
+    """Why this machine can't run it, or None."""
+    for program, package in (("haproxy", "haproxy"), ("prometheus", "prometheus"), ("protoc", "protobuf-compiler"),
+                             ("openssl", "openssl"), ("prlimit", "util-linux")):
+        if shutil.which(program) is None:
+            return f"there is no {program} (Debian: package {package})"
+    for module, package in (("grpc", "grpcio"), ("numpy", "numpy"), ("google.protobuf", "protobuf"), ("yaml", "yaml")):
+        with contextlib.suppress(ModuleNotFoundError):
+            if importlib.util.find_spec(module) is not None:
+                continue
+        return f"there is no {module} (Debian: package python3-{package})"
+    return None
+
+
+if (why := missing()) is not None:
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+import chaos_apart  # noqa: E402
+import chaos_faults  # noqa: E402
+import chaos_judge  # noqa: E402
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 CLIENT = pathlib.Path(__file__).resolve().with_name("chaos_client.py")
-# A minute of an alert's `for:` is so many seconds less here.
-FASTER = 20
+# All times of rules are so much shorter here: `for:`, ranges and offsets.
+FASTER = 10
+TIMES = re.compile(r"( for: |\[|\boffset )(\d+)([smhd])\b")
 KINDS = ["python", "fast", "stream", "infer", "hasty"]
 # The C++ client's calls, by `warpcall load`: identity's answers are held against what was sent.
 MIX = "identity:4096=6,identity:262144=1,gelu:4096=2,softmax:64x256=2,matmul:32x64*64x32=2"
@@ -61,12 +85,16 @@ class Caller:
             self.process.send_signal(signal.SIGINT)
         self.process.stdin.close()
 
+    def check_lives(self):
+        if self.process.poll() is not None:
+            raise processes.Failure(f"{self.name} left with {self.process.returncode}: {self.log.read_text()[-2000:]}")
+
     def report(self):
         """What it says of its calls, in chaos_client.py's words."""
         self.process.stdin = None
         output, _ = self.process.communicate(timeout=REPORT_SECONDS_MAX)
         if not output:
-            raise processes.Failure(f"{self.name} left with {self.process.returncode}: {self.log.read_text()[-2000:]}")
+            self.check_lives()
         report = json.loads(output)
         return chaos_judge.of_load(self.name, report["all"]) if self.by_signal else report
 
@@ -94,16 +122,24 @@ class Sampler(threading.Thread):
                         (replica.number, process.pid), time.time(), resident_mib, descriptors))
 
 
-def faster_rules(folder):
-    """deploy/prometheus, whose alerts wait FASTER times shorter."""
+def faster_rules(folder, targets):
+    """deploy/prometheus, whose times are FASTER times shorter; it scrapes what the file `targets` lists, too."""
     copy = folder / "prometheus"
     shutil.copytree(processes.deployed_folder() / "prometheus", copy)
-    alerts = copy / "alerts.yml"
-    text, count = re.subn(r"( for: )(\d+)([sm])\n", lambda found: "{}{}ms\n".format(
-        found[1], int(found[2]) * {"s": 1000, "m": 60000}[found[3]] // FASTER), alerts.read_text())
-    if count < 4:
-        raise processes.Failure(f"alerts.yml has {count} alerts that wait; expected at least 4")
-    alerts.write_text(text)
+    for name, least in (("alerts.yml", 20), ("rules.yml", 20)):
+        text, count = TIMES.subn(lambda found: "{}{}ms".format(
+            found[1], int(found[2]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[3]] * 1000 // FASTER),
+            (copy / name).read_text())
+        if count < least:
+            raise processes.Failure(f"{name} has {count} times; expected at least {least}")
+        (copy / name).write_text(text)
+    with open(copy / "prometheus.yml", "a", encoding="utf-8") as config:
+        config.write(f"""
+  - job_name: apart
+    file_sd_configs:
+      - files: ["{targets}"]
+        refresh_interval: 1s
+""")
     return copy
 
 
@@ -114,7 +150,10 @@ def start_callers(options, routes, folder, stack):
     if not module.exists():
         kinds = [kind for kind in KINDS if kind != "fast"]
         lacking.append(f"no calls by warpcall_fast: there is no {module}")
-    environment = {"WARPCALL_TEST_ATTEMPTS": str(options.attempts)} if options.attempts else {}
+    # This process has its clients by grpcio (chaos_apart.py).
+    environment = {"WARPCALL_PURE": ""}
+    if options.attempts:
+        environment["WARPCALL_TEST_ATTEMPTS"] = str(options.attempts)
     callers = []
     for number, kind in enumerate(kinds):
         callers.append(Caller(kind, [sys.executable, CLIENT, kind, SOURCE, str(options.seed + 10 * number), *routes],
@@ -139,26 +178,33 @@ def run(options, folder, stack):
     balancer = Balancer(folder)
     stack.callback(balancer.end)
     balancer.wait_for(a="UP", b="UP", c="UP")
-    targets = '", "'.join(replica.instance for replica in replicas)
+    apart = {server.job: server for server in (chaos_apart.Guarded(4, folder), chaos_apart.Loaded(5, folder))}
+    for server in apart.values():
+        server.start()
+        stack.callback(server.kill)
+    targets = folder / "targets.json"
+    chaos_apart.write_targets(targets, apart.values())
+    deployed = faster_rules(folder, targets)
     api = stack.enter_context(processes.prometheus(
-        shutil.which("prometheus"), folder, faster_rules(folder), (targets, None)))
+        shutil.which("prometheus"), folder, deployed, ('", "'.join(replica.instance for replica in replicas), None),
+        chaos_judge.SCRAPE_SECONDS, chaos_apart.OWN_SESSION))
     routes = [balancer.address, "ipv4:" + ",".join(replica.address for replica in replicas)]
     callers, lacking = start_callers(options, routes, folder, stack)
-    without = {}
-    if no_disk:
-        without["full disk"] = no_disk
-    if no_clock:
-        without["clock"] = no_clock
+    without = {kind: why for kind, why in (("full disk", no_disk), ("clock", no_clock),
+                                           ("many connections", chaos_apart.why_few_connections())) if why}
     for what in lacking + [f"no fault {kind!r}: {why}" for kind, why in without.items()]:
         print(f"left out: {what}", flush=True)
-    chaos = chaos_faults.Chaos(replicas, balancer, api, options.seed)
+    rules = chaos_judge.read_rules(deployed)
+    chaos = chaos_faults.Chaos(replicas, apart, balancer, api, rules, targets, options.seed)
     chaos.wait_until_well()
+    for caller in callers:
+        caller.check_lives()
     sampler = Sampler(replicas)
     sampler.start()
     begin = time.time()
     failure = None
     try:
-        chaos.run(options.seconds, [kind for kind in options.only or chaos_faults.KINDS if kind not in without])
+        chaos.run(options.seconds, [kind for kind in options.only or chaos_faults.ALERTS if kind not in without])
     except processes.Failure as error:  # what the callers saw may say why
         failure = error
     for caller in callers:
@@ -166,20 +212,8 @@ def run(options, folder, stack):
     reports = {caller.name: caller.report() for caller in callers}
     sampler.stop.set()
     sampler.join()
-    return chaos_judge.Seen(chaos.faults, failure, reports, sampler.samples, api, (begin, time.time()), replicas)
-
-
-def missing():
-    """Why this machine can't run it, or None."""
-    for program, package in (("haproxy", "haproxy"), ("prometheus", "prometheus"), ("protoc", "protobuf-compiler")):
-        if shutil.which(program) is None:
-            return f"there is no {program} (Debian: package {package})"
-    for module, package in (("grpc", "grpcio"), ("numpy", "numpy"), ("google.protobuf", "protobuf")):
-        with contextlib.suppress(ModuleNotFoundError):
-            if importlib.util.find_spec(module) is not None:
-                continue
-        return f"there is no {module} (Debian: package python3-{package})"
-    return None
+    return chaos_judge.Seen(chaos.faults, failure, reports, sampler.samples, api, (begin, time.time()),
+                            [*replicas, *apart.values()], rules)
 
 
 def main():
@@ -191,12 +225,11 @@ def main():
     parser.add_argument("--seed", type=int, default=int(os.environ.get(
         "WARPCALL_TEST_SEED", random.SystemRandom().randrange(1 << 31))))
     parser.add_argument("--attempts", type=int, default=0)
-    parser.add_argument("--only", action="append", choices=chaos_faults.KINDS)
+    parser.add_argument("--only", action="append", choices=chaos_faults.ALERTS)
     options = parser.parse_args()
-    if (why := missing()) is not None:
-        print(f"skipped: {why}")
-        return 77
-    print(f"seed {options.seed}, {options.seconds:.0f} s, alerts wait {FASTER} times shorter", flush=True)
+    print(f"seed {options.seed}, {options.seconds:.0f} s, alerts' times are {FASTER} times shorter", flush=True)
+    # A shell has its jobs in the background ignore SIGINT, and so would `warpcall load`, which reports at it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:

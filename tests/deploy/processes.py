@@ -20,7 +20,7 @@ import urllib.request
 START_SECONDS_MAX = 90
 STOP_SECONDS_MAX = 90
 POLL_SECONDS = 0.1
-SCRAPE_INTERVAL = "1s"
+SCRAPE_SECONDS = 1
 
 
 class Failure(Exception):
@@ -165,11 +165,11 @@ def gpu_metrics():
         server.server_close()
 
 
-def configuration(text, folder, server, gpu):
+def configuration(text, folder, scrape_seconds, server, gpu):
     """deploy/prometheus/prometheus.yml's text with this test's targets, in shorter intervals."""
-    for old, new in [("scrape_interval: 15s", f"scrape_interval: {SCRAPE_INTERVAL}"),
-                     ("evaluation_interval: 15s", f"evaluation_interval: {SCRAPE_INTERVAL}"),
-                     ("scrape_timeout: 10s", f"scrape_timeout: {SCRAPE_INTERVAL}"),
+    for old, new in [("scrape_interval: 15s", f"scrape_interval: {scrape_seconds}s"),
+                     ("evaluation_interval: 15s", f"evaluation_interval: {scrape_seconds}s"),
+                     ("scrape_timeout: 10s", f"scrape_timeout: {scrape_seconds}s"),
                      ("- rules.yml", f"- {folder}/rules.yml"),
                      ("- alerts.yml", f"- {folder}/alerts.yml"),
                      ('"warpcalld:9470"', f'"{server}"')]:
@@ -235,14 +235,15 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(binary, folder, deployed, targets):
-    """Yields a Prometheus that scrapes (server, gpu or None) with the configuration in `deployed`."""
+def prometheus(binary, folder, deployed, targets, scrape_seconds=SCRAPE_SECONDS, before=()):
+    """Yields a Prometheus that scrapes (server, gpu or None) with the configuration in `deployed`. `before` are words
+    before the program."""
     config = folder / "prometheus.yml"
     text = (deployed / "prometheus.yml").read_text(encoding="utf-8")
-    config.write_text(configuration(text, deployed, *targets), encoding="utf-8")
+    config.write_text(configuration(text, deployed, scrape_seconds, *targets), encoding="utf-8")
     api = Prometheus(*free_addresses(1))
     log = folder / "prometheus.log"
-    arguments = [binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
+    arguments = [*before, binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
                  f"--web.listen-address={api.address}", "--log.level=warn"]
     with running(arguments, log) as process:
         def ready():

@@ -9,6 +9,7 @@ Exit status 77: skipped, there is no HAProxy.
 
 import contextlib
 import csv
+import http.client
 import io
 import json
 import os
@@ -43,18 +44,21 @@ WARPCALLD, WARPCALL = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 
 
 class Replica:
-    def __init__(self, number, folder, flags=(), environment=None):
-        """`flags` besides those that every one has, `environment` besides the test's."""
+    COMMON = ("--self_test=off", "--lanes_per_device=1")
+
+    def __init__(self, number, folder, flags=(), environment=None, before=()):
+        """`flags` besides those that every one has, `environment` besides the test's; `before` are words before the
+        program."""
         self.host = f"{NETWORK}.{number}"
         self.log = folder / f"{number}.log"
-        self.flags, self.environment = flags, os.environ | (environment or {})
+        self.flags, self.environment, self.before = flags, os.environ | (environment or {}), before
         self.process = None
 
     def start(self):
         with open(self.log, "wb") as output:
             self.process = subprocess.Popen(
-                [WARPCALLD, f"--listen={self.host}:{PORT}", f"--metrics_listen={self.host}:{METRICS_PORT}",
-                 "--self_test=off", "--lanes_per_device=1", *self.flags],
+                [*self.before, WARPCALLD, f"--listen={self.host}:{PORT}",
+                 f"--metrics_listen={self.host}:{METRICS_PORT}", *self.COMMON, *self.flags],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=self.environment)
 
         def serves():
@@ -64,8 +68,17 @@ class Replica:
         processes.wait_until(f"{self.host} to serve", serves, SECONDS_MAX)
 
     def metrics(self):
-        with urllib.request.urlopen(f"http://{self.host}:{METRICS_PORT}/metrics", timeout=30) as response:
-            return response.read().decode()
+        """Asks again where the port closed the connection: a busy machine may delay this process for longer than the
+        port waits for a request."""
+        for tries_left in (2, 1, 0):
+            try:
+                with urllib.request.urlopen(f"http://{self.host}:{METRICS_PORT}/metrics", timeout=30) as response:
+                    return response.read().decode()
+            except OSError as error:
+                if not tries_left or not isinstance(error, http.client.RemoteDisconnected):
+                    raise processes.Failure(f"{self.host}'s metrics: {error!r}, exit status {self.process.poll()}: "
+                                            f"{self.log.read_text()}") from error
+        raise AssertionError("the last try returns or raises")
 
     def answered(self, kernel=""):
         """Calls, of any kernel or of one, that it answered since its start."""
