@@ -101,31 +101,45 @@ bool IsMissed(const Row& row, const Problem& problem) {
          });
 }
 
-// The rows named that are for this kind of device; where a name has none, all rows that it names.
-// No name: all that run, and those that this machine can't run.
+// Returns the rows that `name` names for the device's kind; where there is none, those for others.
+std::vector<const Row*> RowsOfName(const Registry& registry, const Kernel& kernel,
+                                   absl::string_view name, const DeviceProperties& device) {
+  std::vector<const Row*> rows;
+  std::vector<const Row*> others;
+  for (const int id : kernel.rows) {
+    const Row& row = registry.rows()[static_cast<size_t>(id)];
+    if (!Registry::Matches(row, WithoutStar(name))) continue;
+    (row.implementation.device_kind == device.kind ? rows : others).push_back(&row);
+  }
+  return rows.empty() ? others : rows;
+}
+
+// Appends those of `rows` that `all` lacks.
+void AddOnce(absl::Span<const Row* const> rows, std::vector<const Row*>* all) {
+  for (const Row* const row : rows)
+    if (!absl::c_linear_search(*all, row)) all->push_back(row);
+}
+
+// Returns the rows of the device's kind that run, and those that this machine can't run.
+std::vector<const Row*> RowsThatFit(const Registry& registry, const CheckedBenchmark& checked,
+                                    const DeviceProperties& device) {
+  std::vector<const Row*> rows = RowsOfName(registry, *checked.kernel, "", device);
+  std::erase_if(rows, [&](const Row* row) {
+    return row->implementation.device_kind != device.kind ||
+           (!Registry::CheckRuns(*row, checked.problem, device).ok() &&
+            !IsMissed(*row, checked.problem));
+  });
+  return rows;
+}
+
+// Returns all rows that the message names; where it names none, all that fit.
 std::vector<const Row*> RowsFor(const Registry& registry, const CheckedBenchmark& checked,
                                 const v1::BenchmarkRequest& request,
                                 const DeviceProperties& device) {
+  if (request.implementations().empty()) return RowsThatFit(registry, checked, device);
   std::vector<const Row*> rows;
-  const auto add_named = [&](absl::string_view name, bool any_kind) {
-    const size_t before = rows.size();
-    for (const int id : checked.kernel->rows) {
-      const Row& row = registry.rows()[static_cast<size_t>(id)];
-      if (Registry::Matches(row, WithoutStar(name)) &&
-          (any_kind || row.implementation.device_kind == device.kind) &&
-          !absl::c_linear_search(rows, &row))
-        rows.push_back(&row);
-    }
-    return rows.size() > before;
-  };
   for (const std::string& name : request.implementations())
-    if (!add_named(name, false)) add_named(name, true);
-  if (!request.implementations().empty()) return rows;
-  add_named("", false);
-  std::erase_if(rows, [&](const Row* row) {
-    return !Registry::CheckRuns(*row, checked.problem, device).ok() &&
-           !IsMissed(*row, checked.problem);
-  });
+    AddOnce(RowsOfName(registry, *checked.kernel, name, device), &rows);
   return rows;
 }
 
@@ -161,26 +175,22 @@ std::vector<const Row*> OneOfEach(const ExecuteDeps& deps, const CheckedBenchmar
   return variants;
 }
 
-// The rows that a Benchmark measures.
+// Returns the rows that a Benchmark measures.
 std::vector<const Row*> VariantsFor(const ExecuteDeps& deps, const CheckedBenchmark& checked,
                                     const v1::BenchmarkRequest& request,
                                     const DeviceProperties& device) {
   std::vector<const Row*> variants;
   if (request.implementations().empty()) {
-    const std::vector<const Row*> rows = RowsFor(*deps.registry, checked, request, device);
+    const std::vector<const Row*> rows = RowsThatFit(*deps.registry, checked, device);
     variants = OneOfEach(deps, checked, rows, device);
     absl::c_copy_if(rows, std::back_inserter(variants), [&](const Row* row) {
       return !row->availability.is_offered() && !absl::c_linear_search(variants, row);
     });
   }
   for (const std::string& name : request.implementations()) {
-    v1::BenchmarkRequest alone;
-    alone.add_implementations(name);
-    std::vector<const Row*> rows = RowsFor(*deps.registry, checked, alone, device);
+    const std::vector<const Row*> rows = RowsOfName(*deps.registry, *checked.kernel, name, device);
     const bool is_pinned = rows.size() == 1 || WithoutStar(name) != name;
-    if (!is_pinned) rows = OneOfEach(deps, checked, rows, device);
-    for (const Row* const row : rows)
-      if (!absl::c_linear_search(variants, row)) variants.push_back(row);
+    AddOnce(is_pinned ? rows : OneOfEach(deps, checked, rows, device), &variants);
   }
   return variants;
 }
