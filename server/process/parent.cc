@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <csignal>
 
@@ -18,8 +17,6 @@ absl::StatusOr<const Channel*> JoinParent(Bound bound) {
   if (getsockname(kInheritedFirst, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
     return absl::FailedPreconditionError("a server starts such a process, and nobody else");
   if (bound == Bound::kToThread) prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // Closes descriptors that others left open.
-  close_range(STDERR_FILENO + 1, kInheritedFirst - 1, 0);
   // Lets the other side see this process end, even while tools that it started run on.
   fcntl(kInheritedFirst, F_SETFD, FD_CLOEXEC);
   // The other side may be stopped for as long as a debugger likes.

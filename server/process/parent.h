@@ -1,14 +1,16 @@
 // The other side of child.h: in a process that Child::Start started.
 #pragma once
 
+#include <unistd.h>
+
 #include "absl/status/statusor.h"
 #include "server/process/channel.h"
 
 namespace warpcall::process {
 
-// The channel's number; the descriptors given to Child::Start follow. Above what a process just
-// started has open.
-inline constexpr int kInheritedFirst = 64;
+// The channel's number; the descriptors given to Child::Start follow. A child finds no others open
+// than these and the standard ones.
+inline constexpr int kInheritedFirst = STDERR_FILENO + 1;
 inline constexpr int kInheritedNext = kInheritedFirst + 1;
 
 // The end that ends this process even when it is stopped and cannot look at its channel: the end of

@@ -195,8 +195,8 @@ class SignalsTest(unittest.TestCase):
         self.assertEqual(server.wait(), 0)
         self.assertTrue(eventually(lambda: not os.path.exists(f"/proc/{child}"), seconds=10))
 
-    def test_a_stopped_self_test_ends_with_the_server(self):
-        server = self.serve()
+    def stop_self_test(self, server):
+        """Stops the server's process for it, and returns its id."""
         pid = server.process.pid
         child = []
 
@@ -206,9 +206,26 @@ class SignalsTest(unittest.TestCase):
             return child and any("pidfd" in link for link in links_of(pid))
         self.assertTrue(eventually(begun))
         os.kill(child[0], signal.SIGSTOP)
+        return child[0]
+
+    def test_a_stopped_self_test_ends_with_the_server(self):
+        server = self.serve()
+        child = self.stop_self_test(server)
         server.process.terminate()
         self.assertEqual(server.wait(), 0)
-        self.assertTrue(eventually(lambda: not os.path.exists(f"/proc/{child[0]}"), seconds=10))
+        self.assertTrue(eventually(lambda: not os.path.exists(f"/proc/{child}"), seconds=10))
+
+    def test_a_child_finds_no_descriptors_that_the_server_was_left(self):
+        with tempfile.TemporaryFile() as low, tempfile.TemporaryFile() as high:
+            os.dup2(high.fileno(), 200)
+            try:
+                server = self.serve(pass_fds=(low.fileno(), 200))
+            finally:
+                os.close(200)
+            left = {os.readlink(f"/proc/self/fd/{file.fileno()}") for file in (low, high)}
+            self.assertLessEqual(left, set(links_of(server.process.pid)))
+            child = self.stop_self_test(server)
+            self.assertFalse(left & set(links_of(child)))
 
 
 if __name__ == "__main__":
