@@ -15,7 +15,7 @@ namespace warpcall::testing {
 
 class HeldPort {
  public:
-  // Of "HOST:PORT", whose server has just ended.
+  // Holds the port of "HOST:PORT", whose server has just ended.
   explicit HeldPort(const std::string& address)
       : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const int yes = 1;  // connections to it may not be forgotten yet

@@ -17,11 +17,11 @@ class ClockWatch {
   explicit ClockWatch(ConditionReader* conditions, Clock clock = MonotonicNs)
       : conditions_(conditions), clock_(std::move(clock)) {}
 
-  // Whether the GPU runs below 75 % of its default clock. False without a look where the last one
-  // is less than 10 ms ago.
+  // Returns true while the GPU runs below 75 % of its default clock. Returns false without a new
+  // sample if the last one is less than 10 ms old.
   bool RunsSlowly();
 
-  // What was seen, in words: "SM clock 1755 to 1980 MHz, ..., samples dropped: 0".
+  // Summary of the samples: "SM clock 1755 to 1980 MHz, ..., samples dropped: 0".
   std::string Describe() const;
 
  private:

@@ -112,7 +112,7 @@ void AddNorms(std::vector<Setup>* setups) {
     }
 }
 
-// Of as many elements as gelu's, with a row that is added to each.
+// Adds fused expressions over as many elements as gelu's, with a row added to each.
 void AddFused(std::vector<Setup>* setups) {
   for (const DataType type : {kFloat32, kBFloat16})
     for (const char* const text : {"gelu(x0 + x1)", "softmax(x0 + x1)"})

@@ -1,7 +1,7 @@
-// What the engine adds around a kernel on a GPU: gelu through lanes, staging and streams, without
-// gRPC, against the bare CUDA calls on mapped pinned memory. "seen" is the time from the first call
-// of the device's runtime to its end seen by the lane; "pause" is how long the client waits between
-// requests, as a client at the end of a network does.
+// Measures the engine's overhead around a kernel on a GPU: gelu through lanes, staging and streams,
+// without gRPC, against the bare CUDA calls on mapped pinned memory. "seen" is the time from the
+// first call of the device's runtime until the lane sees the end; "pause" is the client's wait
+// between requests, as of a client across a network.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What metrics cost: the thread that answers a request, with a bar of 1 us for all of it, and the
-// one that is scraped.
+// Cost of metrics to the thread that answers a request, with a bar of 1 us for all of it, and to
+// the thread that is scraped.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>

@@ -42,7 +42,7 @@ constexpr double kMib = 1 << 20;
 constexpr int64_t kHourSmallRequests = 10'000'000;
 constexpr int64_t kHourLargeRequests = 10'000;
 constexpr int64_t kSmallPerLarge = kHourSmallRequests / kHourLargeRequests;
-// What an hour may add to resident memory for it to count as flat.
+// Growth of resident memory an hour that still counts as flat.
 constexpr double kHourGrowthMibMax = 32;
 constexpr int kConnections = 8;
 constexpr int kCallersPerConnection = 4;
@@ -54,8 +54,8 @@ constexpr absl::Duration kRestTimeout = absl::Seconds(5);
 // request that counts, not whenever the largest requests happen to meet.
 constexpr int kLargestRounds = 3;
 constexpr size_t kTableLines = 20;
-// A sample now and then has some MiB more, which malloc keeps until the next large request. What
-// leaks shows in the least of a few.
+// Some samples have a few MiB more, which malloc keeps until the next large request. A leak shows
+// in the minimum of a few samples.
 constexpr size_t kSamplesPerFloor = 4;
 
 // Shapes of one size of request: those of softmax and matmul as `warpcall load` takes them (primes,
@@ -153,7 +153,7 @@ class Caller {
   int64_t input_bytes_ = 0;
 };
 
-// What the soak looks at between its requests.
+// One sample, taken between requests.
 struct SoakSample {
   int64_t requests = 0;  // answered when it was taken, warm-up not counted
   int64_t input_bytes = 0;

@@ -1,4 +1,4 @@
-// Whether memory that was sampled over requests is flat.
+// Decides whether memory sampled over requests is flat.
 #pragma once
 
 #include <cstddef>

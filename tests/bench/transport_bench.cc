@@ -1,6 +1,6 @@
-// What the data path costs against gRPC itself: echoes of a ByteBuffer (nothing but gRPC) and of a
-// protobuf `bytes` field (what generated code makes of it), and warpcalld, side by side in one run.
-// Each server is a process of its own; a caller on each connection calls in a closed loop.
+// Compares the data path with gRPC itself: echoes of a ByteBuffer (nothing but gRPC), echoes of a
+// protobuf `bytes` field (by generated code), and warpcalld, side by side in one run. Each server
+// is a process of its own; each connection has a caller that calls in a closed loop.
 //
 //   warpcall_transport_bench [--quick] [--benchmarks_md] ...   --help says the rest
 //
@@ -43,10 +43,10 @@ namespace {
 constexpr int kUsageError = 2;
 constexpr double kMib = 1 << 20;
 constexpr int64_t kMessageMib = 512;  // the server's default
-constexpr pid_t kNoPid = -1;          // of a peer, whose CPU time is not counted
-// What may be resident for a byte on its way: around the protobuf echo four copies of request and
-// response, two at each end, and as much again that malloc keeps in the servers whose turn is over.
-// With half of this, 8 x 256 MiB ran a machine of 23 GiB out of memory.
+constexpr pid_t kNoPid = -1;          // a peer's; its CPU time is not counted
+// Resident bytes to allow for each byte in flight: the protobuf echo holds four copies of request
+// and response, two at each end, and malloc keeps as much again in idle servers. With half of this
+// factor, 8 x 256 MiB ran a machine of 23 GiB out of memory.
 constexpr int kResidentPerByteOnItsWay = 8;
 
 double AvailableMib() {
@@ -100,7 +100,7 @@ class TransportBench {
   absl::Status MeasurePoint(const Point& point);
   // "" when the point can be measured.
   std::string SkipReason(const Point& point) const;
-  // What a server is to listen on: any free TCP port of loopback, and a Unix socket `name`.
+  // Addresses for a server to listen on: any free TCP port of loopback, and a Unix socket `name`.
   std::string ListenAddresses(const std::string& name) const {
     return absl::StrCat("127.0.0.1:0,unix:", folder_.Path(name));
   }
@@ -116,7 +116,7 @@ class TransportBench {
   std::vector<std::string> skipped_;
 };
 
-// Of "TCP,unix:PATH", or of a line that ends with it.
+// Picks the address from "TCP,unix:PATH", or from a line that ends with it.
 std::string AddressOf(const std::string& served, Transport transport) {
   const std::pair<std::string, std::string> both =
       absl::StrSplit(served.substr(served.rfind(' ') + 1), absl::MaxSplits(',', 1));

@@ -123,7 +123,7 @@ class RawCaller final : public Caller {
   std::chrono::nanoseconds compared_ = {};
 };
 
-// What generated code makes of it. The bytes have to get into a message: part of what it costs.
+// Calls through generated code. Copying the bytes into a message is part of its cost.
 class ProtobufCaller final : public Caller {
  public:
   ProtobufCaller(const CallerOptions& options, const std::shared_ptr<grpc::Channel>& channel)
@@ -161,8 +161,8 @@ class ProtobufCaller final : public Caller {
   const std::unique_ptr<v1::KernelService::Stub> stub_;
 };
 
-// What NVIDIA Triton's client for C++ does for a call: the bytes are copied into the message, and
-// out of it when it is sent.
+// Calls as NVIDIA Triton's C++ client does: copies the bytes into the message, and out of the
+// message when it sends.
 class StubCaller final : public Caller {
  public:
   StubCaller(const CallerOptions& options, const std::shared_ptr<grpc::Channel>& channel)

@@ -24,7 +24,7 @@ class Caller {
   // or, after a Verify of ModelInfer's answer, at whether this one's tensor is the same to the
   // byte.
   virtual absl::Status Call() = 0;
-  // Of the last Call, what it took to compare the answer: none of the server's time.
+  // Time that the last Call took to compare the answer: none of the server's time.
   virtual std::chrono::nanoseconds compared() const { return {}; }
   // One call more, whose answer is looked at: DATA_LOSS says what is wrong with it.
   virtual absl::Status Verify() = 0;
@@ -33,7 +33,7 @@ class Caller {
 struct CallerOptions {
   ContenderKind kind;
   std::string address;
-  client::Call call;            // of one input
+  client::Call call;            // one input
   bool one_connection = false;  // with all other callers of the process that say so
 };
 

@@ -1,4 +1,4 @@
-// What the transport benchmark compares, and where.
+// Contenders of the transport benchmark, and the points to compare them at.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@ constexpr const char* TransportName(Transport transport) {
 
 enum class ContenderKind : int {
   kEcho,          // a ByteBuffer, sent back: gRPC and nothing else, read in warpcalld's chunks
-  kEchoDefaults,  // the same with gRPC's own channel arguments
+  kEchoDefaults,  // kEcho with gRPC's own channel arguments
   kProtobuf,      // a `bytes` field, sent back by a service of generated code
   kRaw,           // warpcalld, called with ByteBuffers
-  kInfer,         // the same by the Open Inference Protocol
+  kInfer,         // warpcalld, called by the Open Inference Protocol
   kPeer,          // a server of somebody else's, called by the very same ModelInfer
-  kPeerStub,      // the same called as NVIDIA Triton's clients do it: generated code, defaults
+  kPeerStub,      // kPeer, called as NVIDIA Triton's clients call: generated code, defaults
   kLibrary,       // warpcalld, called through the client library
 };
 
 struct Contender {
   ContenderKind kind = ContenderKind::kEcho;
-  std::string kernel = {};  // of those that are warpcalld
+  std::string kernel = {};  // for contenders that are warpcalld
 
   friend bool operator==(const Contender&, const Contender&) = default;
 };

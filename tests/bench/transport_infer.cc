@@ -19,7 +19,7 @@ constexpr char kInputName[] = "x";
 constexpr char kOutputName[] = "y";
 constexpr char kType[] = "FP32";
 
-// What a ByteBuffer ends with, slice by slice.
+// The last bytes of a ByteBuffer, slice by slice.
 class Tail {
  public:
   // `bytes`: of the buffer at most.

@@ -16,7 +16,7 @@ namespace warpcall::bench {
 // warpcalld calls the kernel in float32 and its peers do here.
 grpc::ByteBuffer InferRequest(const client::Call& call);
 
-// The same as a message that lacks the input's bytes, and what to add them to.
+// That request without the input's bytes, for the caller to append.
 inference::ModelInferRequest InferHeader(const client::Call& call);
 
 // DATA_LOSS unless `response` is a ModelInferResponse with one output, "y", of the input's type and
@@ -29,8 +29,8 @@ absl::Status CheckInferred(const client::Call& call, const inference::ModelInfer
 // function, which is another kernel, differs by up to 4e-4.
 inline constexpr double kGeluErrorMax = 1.0 / (1 << 20);
 
-// Whether two ModelInferResponses, however they are cut into slices, end with the same `bytes`:
-// their last output's, for it comes last. What comes before may have times in it.
+// Returns true if two ModelInferResponses, sliced in any way, end with the same `bytes`, those of
+// the last output. Earlier fields may hold times.
 bool SameOutput(const grpc::ByteBuffer& one, const grpc::ByteBuffer& other, size_t bytes);
 
 }  // namespace warpcall::bench

@@ -1,4 +1,4 @@
-// What ModelInfer's answers are held against before their times count.
+// Checks that guard ModelInfer's answers before their times count.
 #include "tests/bench/transport_infer.h"
 
 #include <gmock/gmock.h>

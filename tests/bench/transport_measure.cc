@@ -28,7 +28,7 @@ absl::Status Named(const absl::Status& status, const Contender& contender) {
                       absl::StrCat(ContenderName(contender), ": ", status.message()));
 }
 
-// What `contender` sends at the point.
+// Builds the call that `contender` sends at the point.
 client::Call CallOf(const Contender& contender, const MeasureOptions& options) {
   const int64_t elements = static_cast<int64_t>(options.point.bytes / sizeof(float));
   return {.kernel = contender.kernel,
@@ -50,7 +50,7 @@ absl::StatusOr<Callers> Connect(const Seat& seat, const MeasureOptions& options)
   return callers;
 }
 
-// What one caller does in a round: calls, at least one, until the time is over.
+// One caller's share of a round: calls, at least one, until the time is over.
 struct Loop {
   cli::LatencyHistogram latencies;
   std::chrono::nanoseconds compared = {};  // went into comparing answers

@@ -27,8 +27,8 @@ struct Seat {
 
 struct MeasureOptions {
   Point point;
-  double seconds = 2;           // of each contender; a little longer when calls are long
-  std::string device = {};      // of warpcalld; empty: its choice
+  double seconds = 2;           // per contender; a little longer when calls are long
+  std::string device = {};      // warpcalld's device; empty: its choice
   client::Tensor data = {};     // float32 of one dimension, of which the first point.bytes are sent
   bool one_connection = false;  // all closed loops of a contender on one
 };
@@ -38,10 +38,10 @@ struct MeasureOptions {
 absl::StatusOr<std::vector<Figures>> Measure(absl::Span<const Seat> seats,
                                              const MeasureOptions& options);
 
-// What the rounds of one contender at one point gave.
+// Results of one contender's rounds at one point.
 struct Tally {
   cli::LatencyHistogram latencies;
-  double wall_seconds = 0;        // of the rounds together, without comparing answers
+  double wall_seconds = 0;        // all rounds together, without comparing answers
   double server_cpu_seconds = 0;  // spent by the server's process meanwhile
 };
 

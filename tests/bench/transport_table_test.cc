@@ -1,4 +1,4 @@
-// What is made of the transport benchmark's figures.
+// The tables that the transport benchmark makes from its figures.
 #include "tests/bench/transport_table.h"
 
 #include <gmock/gmock.h>

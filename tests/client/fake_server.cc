@@ -206,7 +206,7 @@ struct FakeServer::Impl {
   explicit Impl(ExecuteHandler handler) : service(std::move(handler)) {}
   Service service;
   std::unique_ptr<grpc::Server> server;
-  std::unique_ptr<HeldPort> port;  // of a server that has been stopped
+  std::unique_ptr<HeldPort> port;  // held after the server is stopped
 };
 
 FakeServer::FakeServer(ExecuteHandler handler, const std::string& address)

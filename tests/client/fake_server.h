@@ -16,7 +16,7 @@
 
 namespace warpcall::testing {
 
-// What happens to one Execute call. Answers may come from several threads at once.
+// Result of one Execute call. Several threads may make answers at once.
 struct FakeAnswer {
   absl::Status status;
   // Sent as the trailer grpc-retry-pushback-ms when given.
@@ -86,7 +86,7 @@ class FakeServer {
 // Returns the inputs as outputs, and fixed timings.
 FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* response);
 
-// The same for streams: answers each chunk with itself before it reads the next, as a server does
+// EchoInputs for streams: answers each chunk with itself before it reads the next, as a server does
 // that keeps nothing.
 absl::Status EchoStream(ServerStream* stream);
 

@@ -50,7 +50,7 @@ const volatile int64_t* OpenSteps() {
   return static_cast<const volatile int64_t*>(page);
 }
 
-// Of the wall clock (0), and of the one that nobody sets (1).
+// Step of the wall clock (0), or of the clock that nobody sets (1).
 int64_t StepNs(int clock = 0) {
   static const volatile int64_t* const steps = OpenSteps();
   return steps[clock];

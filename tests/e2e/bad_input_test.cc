@@ -208,8 +208,8 @@ TEST_F(BadInputTest, MessagesOverTheLimit) {
   EXPECT_GE(server_->process().Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
 }
 
-// What a message that is not quite a request of gelu deserves, by protobuf's own parser: one that
-// cannot be read, or that lacks its tensor, is wrong; one without a kernel's name asks for nothing.
+// Status due to a damaged gelu request, as protobuf's own parser reads it: a message without a
+// kernel's name gets NOT_FOUND; an unreadable one, or one without its tensor, INVALID_ARGUMENT.
 Ended EndOf(const std::string& message) {
   v1::ExecuteRequest request;
   if (!request.ParseFromString(message)) return {StatusCode::INVALID_ARGUMENT};

@@ -25,7 +25,7 @@ class BenchmarkStreamTest : public ::testing::Test {
     grpc::ClientContext context;
     return stub_->Benchmark(&context, request, response);
   }
-  // Of the call that brings a trace context: the server's own, which measures bandwidths, has none.
+  // Child of the call with a trace context; the server's own bandwidth measurement has none.
   pid_t Child() const { return ChildWith(server_.pid(), "--traceparent="); }
 
   ServerProcess server_{FlagsForHeld()};
@@ -33,7 +33,7 @@ class BenchmarkStreamTest : public ::testing::Test {
       v1::KernelService::NewStub(Connect(server_.address()));
 };
 
-// What a BenchmarkStream brings.
+// Everything that a BenchmarkStream returned.
 struct StreamReply {
   std::vector<v1::BenchmarkResponse> responses;
   grpc::Status status;
@@ -58,7 +58,7 @@ StreamReply Stream(v1::KernelService::Stub* stub, const v1::BenchmarkRequest& re
 }
 
 TEST_F(BenchmarkStreamTest, AStreamBringsEachResultOnceAndTheConditionsLast) {
-  // Of which the slow row takes so long that nothing which holds up the fast one once makes it
+  // The slow row takes so long that a single disturbance of the fast row cannot make the fast row
   // slower.
   v1::BenchmarkRequest request =
       BenchmarkOf("gelu", {{ProgramsAreSanitized() ? 1'000'000 : 16'000'000}});

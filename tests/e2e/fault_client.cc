@@ -39,8 +39,8 @@ constexpr char kUsage[] =
     "usage: fault_client never_reads ADDRESS TALLY_FILE\n"
     "       fault_client burst ADDRESS CONNECTIONS COUNT PAUSE_MS REFUSAL TALLY_FILE\n"
     "       fault_client giants ADDRESS CONNECTIONS MIB TALLY_FILE\n";
-// Between the requests of the client that never reads: one after the other, so that making the
-// answers keeps nobody busy. What is measured is that they are held.
+// Pause between the requests of the client that never reads. They come one by one, so that making
+// the answers keeps nobody busy: the test measures that the server holds the answers.
 constexpr absl::Duration kNeverReadsPause = absl::Milliseconds(20);
 // Fewer than the server lets a connection have open: the next could not be sent.
 constexpr size_t kNeverReadsMax = 30;
@@ -130,10 +130,10 @@ struct Tally {
 struct Burst {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   size_t count;
-  std::string refusal;  // what the message of a refusal has to contain
+  std::string refusal;  // text that a refusal's message must contain
 };
 
-// What is neither done nor refused as it should be goes to stderr.
+// Prints a call that is neither done nor properly refused to stderr.
 void Count(const Burst& burst, const grpc::Status& status, const grpc::ClientContext& context,
            Tally* tally) {
   const int pushback_ms = std::atoi(PushbackOf(context).c_str());

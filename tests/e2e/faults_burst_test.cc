@@ -1,8 +1,8 @@
 // Ten times more requests at once than may wait: each is done or told when to come back, and those
 // of other connections do not suffer for it.
 //
-// What the others wait for is measured by the time that gRPC's threads work while a request is
-// under way, which a busy machine does not change: those that serve it, and those that serve the
+// The test measures the others' wait by the CPU time of gRPC's threads during a request, which a
+// busy machine does not change: the time that serves the request, and the time that serves the
 // burst before it.
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ constexpr int kBurst = 10 * kQueueLimit;
 // Between bursts, so that what is measured is the queue and not how busy the machine is.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 constexpr int kSeries = 5;      // where they are compared
-constexpr int kRequests = 400;  // of a series, undisturbed, and again beside the bursts
+constexpr int kRequests = 400;  // per series: undisturbed, and again beside the bursts
 constexpr absl::Duration kRequestPause = absl::Milliseconds(1);
 
 // How long each of the server's threads that run gRPC's callbacks has worked so far.
@@ -116,7 +116,7 @@ class Other {
   int sent_ = 0;
 };
 
-// What the client at fault is told: bursts from so many connections, with pauses between them.
+// Arguments of the faulty client: bursts from so many connections, with pauses between them.
 std::vector<std::string> BurstsOf(const ServerProcess& server, int connections,
                                   absl::Duration pause) {
   return {"burst",

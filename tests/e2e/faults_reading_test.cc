@@ -38,8 +38,8 @@ constexpr int64_t kStagingBytes = 64 * kMib;
 // are held.
 constexpr absl::Duration kPause = absl::Milliseconds(20);
 
-// What the process may hold beside its staging memory: what the sockets' buffers, the allocator
-// and, under AddressSanitizer, the quarantine of 256 MiB take.
+// Bytes that the process may hold beside its staging memory: sockets' buffers, the allocator and,
+// under AddressSanitizer, the quarantine of 256 MiB.
 int64_t AllowanceBytes() { return (ProgramsAreSanitized() ? 1024 : 48) * kMib; }
 
 // Never reads its socket.
@@ -110,7 +110,7 @@ void ExpectServedBeside(const std::function<Fault(const std::string&, std::vecto
   EXPECT_LT(server.PeakResidentBytes() - before_bytes, kStagingBytes + AllowanceBytes());
   // Each request of theirs ended, in one of three ways; the last before a client vanished may never
   // have been seen, or before its kernel was.
-  Samples now;  // what is compared is of one moment: that request may be counted in between
+  Samples now;  // from one moment: that request may be counted in between
   const auto ended = [&](const std::string& code, const std::string& kernel = "matmul") {
     return SumOf(now, "warpcall_requests_total",
                  {"kernel=\"" + kernel + "\"", "code=\"" + code + "\""});

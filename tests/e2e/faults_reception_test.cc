@@ -46,8 +46,8 @@ std::vector<std::string> Flags() {
 
 class FaultsReception : public ::testing::Test {
  protected:
-  // What AddressSanitizer keeps of freed memory, 256 MiB by default, counts as the server's, which
-  // would be over its limit by that and end calls.
+  // Shrinks AddressSanitizer's quarantine. Its default of 256 MiB counts as the server's memory,
+  // would exceed the server's limit and end calls.
   FaultsReception() {
     if (ProgramsAreSanitized()) setenv("ASAN_OPTIONS", "quarantine_size_mb=16", 1);
   }
@@ -56,9 +56,9 @@ class FaultsReception : public ::testing::Test {
 
 TEST_F(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthersAreServed) {
   ServerProcess server(Flags());
-  // It repeats what met a connection that gRPC closed because nothing went on there. Of four such
-  // calls one meets that again, however long the pause: five attempts, the default, end a call of
-  // some thousand so.
+  // Repeats calls that met a connection which gRPC had closed because it was idle. One of four
+  // repeated calls meets such a connection again, however long the pause: with the default of five
+  // attempts, one call of some thousand fails.
   client::Client other(server.address(), {.retry = {.attempts_max = 12}});
   const std::vector<float> values(1024, 1.5f);
   const auto ask = [&] { return other.Identity(client::Tensor::FromFloats({1024}, values)); };
@@ -91,7 +91,7 @@ TEST_F(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthers
   EXPECT_LE(repeated, served / 2);
   EXPECT_GT(calls[0], 0);
   EXPECT_LE(grown, (kStagingMib + kQueueMib + kReceptionMib + SlackMib()) * kMib);
-  // What the budget counts comes back: the next client's large message is taken.
+  // The budget gets its bytes back: the server takes the next client's large message.
   EXPECT_TRUE(Eventually([&] {
     return Execute(Connect(server.address()), Request("gelu", {FloatTensor(7 << 20)})).status.ok();
   }));

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int64_t kMessageBytes = 64 * kMib;
-// What malloc, and AddressSanitizer's quarantine of 256 MiB, may keep of what was freed.
+// Freed memory that malloc, and AddressSanitizer's quarantine of 256 MiB, may keep.
 int64_t SlackBytes() { return ProgramsAreSanitized() ? 1024 * kMib : 2 * kMessageBytes; }
 
 // Connections that each send one call a few bytes at a time. When it is over they send the rest,

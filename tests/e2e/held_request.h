@@ -21,13 +21,13 @@ inline std::vector<std::string> FlagsForHeld(std::vector<std::string> more = {})
   return more;
 }
 
-// Whether a lane has taken a request and nothing waits.
+// Returns true when a lane runs a request and nothing waits.
 inline bool LaneIsHeld(const ServerProcess& server) {
   return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) > 0 &&
          server.Sum("warpcall_queue_depth") == 0;
 }
 
-// What holds requests back, until it is opened.
+// Holds requests back until it is opened.
 class Gate {
  public:
   Gate() {

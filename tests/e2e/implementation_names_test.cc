@@ -110,7 +110,7 @@ TEST_F(ImplementationNamesTest, ABenchmarkTakesOneVariantOfEachUnlessAllAreAsked
 TEST_F(ImplementationNamesTest, VerdictsOfSeveralVariantsAreToldApart) {
   v1::BenchmarkRequest request = BenchmarkOf("picky", {{16}});
   for (const char* const name : {"library:*", "reference"}) request.add_implementations(name);
-  // What is unstable has no verdict, and most is with few samples.
+  // Unstable results have no verdict, and most results of few samples are unstable.
   request.set_iterations(50);
   grpc::ClientContext context;
   const auto reader = stub_->BenchmarkStream(&context, request);

@@ -1,5 +1,5 @@
-// Who may call Benchmark, Profile and Describe, how long, how many at a time, and what of it the
-// operator sees.
+// Access to Benchmark, Profile and Describe: the principals allowed, their limits in time and
+// number, and the records that the operator sees.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ class Asked {
     Finish();
   }
 
-  // What the server says as soon as the call waits; "" when it ended without a word.
+  // Position that the server sends as soon as the call waits; "" if the call ended without one.
   std::string QueuePosition() {
     Next();
     const auto& metadata = context_.GetServerInitialMetadata();

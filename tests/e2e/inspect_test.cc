@@ -126,7 +126,7 @@ TEST_F(InspectTest, TimesEveryRowThatFitsBesideTheCopyCeiling) {
     EXPECT_LE(result.median_low_ns(), result.median_ns());
     EXPECT_GE(result.median_high_ns(), result.median_ns());
     EXPECT_TRUE(result.unstable() || result.noise() <= 0.05) << result.noise();
-    // What is unstable may still be the fastest, and has no other rank.
+    // An unstable result may still be the fastest, but has no other rank.
     if (result.unstable())
       EXPECT_FALSE(absl::StartsWith(result.verdict(), "slower")) << result.verdict();
     else
@@ -393,7 +393,7 @@ TEST_F(InspectTest, OneConnectionDoesNotFillTheQueue) {
   }
   EXPECT_TRUE(Eventually([&] { return refused.load() >= 6; }));
   EXPECT_GE(server_.Sum("warpcall_rejected_total", {"inspect_queue"}), 6);
-  EXPECT_EQ(server_.Sum("warpcall_rejected_total", {"queue_requests"}), 0);  // of requests
+  EXPECT_EQ(server_.Sum("warpcall_rejected_total", {"queue_requests"}), 0);  // the requests' limit
   // Another client waits its turn, and its deadline ends that, not a full queue.
   const auto other = v1::KernelService::NewStub(Connect(server_.address()));
   grpc::ClientContext context;
@@ -471,7 +471,7 @@ TEST(Inspect, TheServersEndIsTheChilds) {
       EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
     });
     EXPECT_TRUE(Eventually([&] { return (child = TracedChild(server)) > 0; }));
-    EXPECT_EQ(server.Stop(), 3);  // what it accepted was not done
+    EXPECT_EQ(server.Stop(), 3);  // an accepted call was not done
     EXPECT_THAT(server.log(), HasSubstr("running=0 streams=0 inspections=1"));
   }
   benchmark.join();

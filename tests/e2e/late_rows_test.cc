@@ -83,7 +83,7 @@ TEST_F(LateRowsTest, AreListedAsNotTriedUntilTheyArePassed) {
   EXPECT_THAT(server_.log(), HasSubstr("msg=\"all rows were tried\""));
 }
 
-// What a Benchmark measures without it is told of; what a Tune would, is kept.
+// A Benchmark lists the late row with its reason; a Tune is UNAVAILABLE until it was tried.
 TEST_F(LateRowsTest, AreToldOfByBenchmarksAndAwaitedByTune) {
   v1::BenchmarkRequest request = BenchmarkOf("broken", {{16}});
   request.set_iterations(1);

@@ -105,7 +105,7 @@ TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
     gate.Open();
     EXPECT_TRUE(held.Wait().ok()) << held.Wait().error_message();
     EXPECT_EQ(server.Wait(), 0);
-    // What the server accepted it also finished: nothing but refusals in its log.
+    // The server finished every call it accepted: its log holds nothing but refusals.
     EXPECT_THAT(server.log(), ::testing::Not(HasSubstr("code=INTERNAL")));
     EXPECT_THAT(server.log(), ::testing::Not(HasSubstr("code=CANCELLED")));
   }

@@ -1,5 +1,5 @@
-// What a real server holds when it has served more than it ever holds at once: malloc alone would
-// keep it.
+// Memory that a real server keeps after a peak of requests. malloc alone would keep all of
+// it.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -35,7 +35,7 @@ constexpr int64_t kMessageMib = 16;
 constexpr int64_t kBombMib = 32;        // in 33 KB of gzip
 constexpr int64_t kLargeBombMib = 512;  // in 523 KB
 constexpr size_t kSmallMessageBytesMax = 64 << 10;
-// What a process may grow by beside the bytes that are counted.
+// Growth of a process that is allowed beside the counted bytes.
 int64_t SlackMib() { return ProgramsAreSanitized() ? 512 : 48; }
 
 std::vector<std::string> Flags() {
@@ -160,7 +160,7 @@ TEST(MessageLimits, ABombIsNotInflatedBeyondItsMethodsLimit) {
   for (const std::string& method : AllMethods()) {
     const Answer answer = CallWith(channel, method, bomb, true);
     std::string said = answer.status.error_message();
-    if (absl::EndsWith(method, "/ModelStreamInfer"))  // whose errors are messages
+    if (absl::EndsWith(method, "/ModelStreamInfer"))  // its errors are messages
       said = Flat(answer.message);
     else
       EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << method;
@@ -252,7 +252,7 @@ class WaitingStream {
       stream_;
 };
 
-// What one principal holds back inflated, by four connections, is his part: another has as much.
+// Inflated bytes held by one principal's four connections leave another its own share.
 TEST(MessageLimits, WhatOnePrincipalHoldsLeavesOthersTheirPart) {
   const TempFolder folder;
   const std::string tokens = folder.Path("tokens");
@@ -305,7 +305,7 @@ TEST(MessageLimits, AStreamThatHoldsInflatedInputHasToGoOn) {
   EXPECT_THAT(status.error_message(), HasSubstr("1048576 bytes, which came compressed, wait"));
   EXPECT_THAT(status.error_message(), HasSubstr("in 1 s (send_seconds)"));
   EXPECT_EQ(gzipped.Pushback(), "-1");
-  // What came plain is bounded by what gRPC may hold.
+  // Messages that came plain are bounded by gRPC's own limit.
   plain.CloseInput();
   EXPECT_THAT(plain.Finish().error_message(), HasSubstr("the request ended too early"));
   EXPECT_EQ(server.Stop(), 0);

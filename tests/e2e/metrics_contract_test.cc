@@ -1,4 +1,4 @@
-// What a real server's /metrics shows, against the contract.
+// Checks a real server's /metrics against the contract.
 #include "tests/server/metrics/metrics_contract.h"
 
 #include <gtest/gtest.h>

@@ -22,7 +22,7 @@ constexpr int64_t kGrowthMax = 16 * kMib;
 
 class MetricsPortTest : public ::testing::Test {
  protected:
-  // What a probe waits for its answer, in seconds.
+  // Time until a probe gets its answer, in seconds.
   double SecondsOf(const char* path) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(server_.Get(path), (std::pair<int, std::string>(200, "ok\n")));

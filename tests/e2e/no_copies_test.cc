@@ -1,5 +1,5 @@
-// What the whole process copies for a request, whoever in it does: every input once, on its way to
-// the device, and nothing else. copy_meter stands before the C library's functions.
+// Counts the bytes that the whole process copies for a request: every input once, on its way to the
+// device, and nothing else. copy_meter stands before the C library's functions.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// What the processes of a real server are told of OpenMP's waiting.
+// Environment that sets OpenMP's waiting in the processes of a real server.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 

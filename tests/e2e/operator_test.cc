@@ -1,5 +1,5 @@
-// What operators rely on, through the real server: why it does not start, whose a socket is, where
-// flags come from, what SIGHUP does, what the log holds.
+// Behaviour that operators rely on, in the real server: errors at start, owners of sockets, sources
+// of flags, SIGHUP, the log.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -263,7 +263,7 @@ TEST(OperatorTest, TheLogIsJsonWhereItIsAskedFor) {
   EXPECT_EQ(about_it, 1);
 }
 
-// Of lines that `wanted` matches: how many, and the sum of what its group captures.
+// Counts the lines that `wanted` matches, and sums the number that its group captures.
 std::pair<int, int64_t> Matching(const std::string& log, const std::regex& wanted) {
   std::pair<int, int64_t> found = {0, 0};
   std::istringstream lines(log);

@@ -152,8 +152,8 @@ TEST(Overload, ADeadlineThatPassesDuringTheUploadIsCounted) {
     client.SendMessagePart(stream, static_cast<uint32_t>(message.size()), message, true);
   }
   EXPECT_TRUE(CallRaw(server.channel(), message).status.ok());
-  // Whether gRPC shows such a call to anyone before it ends it is its choice; most it does, some
-  // after it has answered.
+  // gRPC may or may not show such a call to the server before the call ends; gRPC shows most of
+  // them, some after their answer.
   double shown = -1;
   EXPECT_TRUE(Eventually([&] {
     const double before = std::exchange(shown, server.process().Sum("warpcall_requests_total") - 1);

@@ -17,7 +17,7 @@
 namespace warpcall::testing {
 namespace {
 
-// What gRPC's threads have done so far.
+// A gRPC thread's work so far.
 struct Thread {
   double cpu_seconds;
   int64_t sleeps;
@@ -52,8 +52,8 @@ struct Idle {
   int calls = 0;
 };
 
-// What gRPC's threads take between calls, when they have nothing to do: until it is `seconds_max`,
-// or `calls_max` were made.
+// Sums the CPU time of gRPC's threads between calls, while these have nothing to do, until it
+// reaches `seconds_max` or `calls_max` calls were made.
 Idle IdleBetweenCalls(const char* flag, double seconds_max, int calls_max) {
   constexpr absl::Duration kBetweenCalls = absl::Milliseconds(100);
   ServerProcess server({flag});
@@ -79,8 +79,8 @@ TEST(PollingTest, TakesTimeAfterARequestWhereItIsAskedFor) {
   EXPECT_LT(asleep.cpu_seconds, kAwakeSeconds / 2);
 }
 
-// Of gRPC's threads those that ran while there were so many requests of so many elements: with
-// each event one calls the next of those that poll, and one that does not sleeps throughout.
+// Counts the gRPC threads that ran during the calls. At each event one polling thread wakes the
+// next of them; a thread that does not poll sleeps throughout.
 int ThreadsAtWork(const ServerProcess& server, client::Client* client, int64_t elements) {
   constexpr int kCalls = 300;
   const std::map<std::string, Thread> before = ThreadsOfGrpc(server.pid());

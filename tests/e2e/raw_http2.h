@@ -18,8 +18,8 @@ class RawHttp2 {
   static constexpr int64_t kWindowBytesMax = INT32_MAX;
   static constexpr char kExecuteMethod[] = "/warpcall.v1.KernelService/Execute";
 
-  // What opens a connection and lets the server send `window_bytes` on each stream, and as many on
-  // all together.
+  // Bytes that open a connection and let the server send `window_bytes` on each stream, and as many
+  // on all together.
   static std::string Preface(int64_t window_bytes = kWindowBytesDefault);
   // The frames of a call of `method` on `stream` with `message`.
   // `timeout` as in "1n", empty for none.
@@ -33,7 +33,7 @@ class RawHttp2 {
   RawHttp2(const RawHttp2&) = delete;
   RawHttp2& operator=(const RawHttp2&) = delete;
 
-  // Whether all that was to be sent could be.
+  // Returns false once something could not be sent.
   bool connected() const { return connected_; }
 
   // Begins a call of Execute and returns its stream.
@@ -69,8 +69,8 @@ class RawHttp2 {
   // the first time that a connection uses them: "\x0bgrpc-status\x01" "4".
   const std::string& headers() const { return headers_; }
 
-  // Of what was sent, what the server's end of the connection has not taken from its socket yet, as
-  // this machine's kernel says; 0 when it knows of no such connection.
+  // Bytes we sent that the server has not yet read from its socket, as this machine's kernel says;
+  // 0 if the kernel knows no such connection.
   int64_t UnreadBytes() const;
 
   void Close();
@@ -88,7 +88,7 @@ class RawHttp2 {
   bool connected_ = false;
   bool answers_pings_ = true;
   uint32_t next_stream_ = 1;
-  // What the server lets us send, on the connection and beyond its initial window on each stream.
+  // Bytes the server allows: on the connection, and beyond its initial window on each stream.
   int64_t window_bytes_ = kWindowBytesDefault;
   int64_t initial_window_bytes_ = kWindowBytesDefault;
   std::map<uint32_t, int64_t> granted_bytes_;

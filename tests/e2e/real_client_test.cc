@@ -147,8 +147,8 @@ TEST_F(RealClientTest, BenchTimesEveryRow) {
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 5) << lines;  // a header, four rows
 }
 
-// Both sides count alike, by kernel and by code; one entry is refused.
-// Of each kernel whose rows share an input, as the list says.
+// Both sides count alike, by kernel and by code; one entry is refused. Covers each kernel that the
+// list says has a shared input.
 TEST_F(RealClientTest, WhatItAdvisesForShapesOfWeightsWorks) {
   std::set<std::string> kernels;
   client::Client client(server_->address());
@@ -297,7 +297,7 @@ TEST_F(RealClientTest, DigitsAreReadAsWellAsByNumPy) {
                               " --data '", DIGITS_DATA, "'"));
   EXPECT_EQ(run.exit_status, 0) << run.err;
   for (const char* const way : {"linear, linear, softmax", "matmul, fused, matmul, fused"})
-    EXPECT_THAT(run.out, HasSubstr(absl::StrCat(way, ": 437 of 450")));  // what train.py printed
+    EXPECT_THAT(run.out, HasSubstr(absl::StrCat(way, ": 437 of 450")));  // train.py's output
   EXPECT_EQ(
       std::vector<std::string>(absl::StrSplit(run.out, "same digit as NumPy: 450 of 450")).size(),
       3u);

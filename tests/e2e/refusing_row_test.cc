@@ -32,7 +32,7 @@ const std::vector<std::string> kHere = {"--devices=cpu"};
 
 class RefusingRowTest : public ::testing::TestWithParam<std::vector<std::string>> {
  protected:
-  // Who ran it, with its values as they were sent; or why nobody did.
+  // Returns the variant that ran and checks that it got the values as sent, or the error.
   std::string Runs(int64_t elements, const std::string& implementation = "") {
     const v1::ExecuteRequest request = PickyRequest(elements, implementation);
     const Reply reply = Execute(channel_, request);

@@ -146,7 +146,7 @@ TEST(SelfTest, InspectionsDoNotOfferThemEither) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// Whoever names none sees them all the same.
+// A request that names no row sees them all the same.
 TEST(SelfTest, ABenchmarkOfAllRowsListsThoseThatFailed) {
   ServerProcess server(kFlags);
   const auto stub = v1::KernelService::NewStub(Connect(server.address()));

@@ -47,7 +47,7 @@ ServerProcess::ServerProcess(const std::vector<std::string>& flags) {
 
 ServerProcess::~ServerProcess() {
   process_.reset();
-  // What tells why is gone with the log: a sanitizer's report, or the last lines before it died.
+  // The log takes the cause with it: a sanitizer's report, or the last lines before a crash.
   if (::testing::Test::HasFailure()) {
     const std::string said = log();
     const size_t begin = said.size() > kLogShownBytes ? said.size() - kLogShownBytes : 0;
@@ -84,7 +84,7 @@ std::pair<int, std::string> ServerProcess::Http(const std::string& method, const
 
 std::string ServerProcess::log() const {
   std::string text = ReadFile(log_path_);
-  // LeakSanitizer's note on a thread that ends beside it. What it finds keeps its lines.
+  // Cut LeakSanitizer's note on a thread that ends meanwhile. Reports of leaks keep their lines.
   for (size_t at; (at = text.find("was not suspended. False leaks are possible.")) != text.npos;) {
     const size_t begin = text.rfind('\n', at) + 1;
     text.erase(begin, text.find('\n', at) - begin + 1);

@@ -40,7 +40,7 @@ class ServerProcess {
     return Http("PUT", path, body);
   }
   Samples Metrics() const { return ParseMetricsText(Get("/metrics").second).samples; }
-  // SumOf in a scrape of now. What is compared while it may grow comes from one scrape.
+  // SumOf in a new scrape. Compare growing values within one scrape.
   double Sum(const std::string& name, const std::vector<std::string>& labels = {}) const {
     return SumOf(Metrics(), name, labels);
   }
@@ -48,7 +48,7 @@ class ServerProcess {
   // All that it wrote so far: a thread of its own writes each line, some time after what it is
   // about.
   std::string log() const;
-  // Whether `text` comes to stand there.
+  // Returns true once `text` stands in the log.
   bool Logs(const std::string& text) const;
   int64_t ResidentBytes() const;
   // The most that it ever was.

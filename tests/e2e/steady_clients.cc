@@ -32,7 +32,7 @@ double Percentile99(std::vector<double> values) {
   return *nth;
 }
 
-// What was measured in rounds, of which one half was disturbed.
+// Latencies of several rounds, half of which were disturbed.
 struct Rounds {
   double Ratio() const { return Percentile99(disturbed_us) / Percentile99(calm_us); }
 

@@ -35,7 +35,7 @@ inline v1::ExecuteStreamRequest ChunkOf(int64_t offset, const std::string& data,
   return message;
 }
 
-// What came back of one request.
+// Response to one request.
 struct Answer {
   v1::ExecuteResponse header;
   v1::ExecuteResponse done;

@@ -180,11 +180,11 @@ TEST(StreamTest, ResultsThatNobodyReadsKeepNobodyWaiting) {
     EXPECT_TRUE(Eventually([&] { return staging_used() == 0; }));
     Stream open(server);
     send(&open);
-    EXPECT_EQ(server.Stop(), 3) << fails;  // what it had to send was not sent
+    EXPECT_EQ(server.Stop(), 3) << fails;  // its response was not sent
   }
 }
 
-// Of gelu by its reference, 4000 bytes.
+// Header of a gelu request by the reference, 4000 bytes.
 v1::ExecuteStreamRequest SmallHeader() {
   v1::ExecuteStreamRequest message;
   *message.mutable_header() = SmallRequest();

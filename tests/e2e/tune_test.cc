@@ -44,7 +44,7 @@ class TunedServer {
     reply.status = stub_->Tune(&context, request, &reply.response);
     return reply;
   }
-  // What runs for a tensor of so many elements; or why nothing does.
+  // Returns the variant that runs for a tensor of so many elements, or the error.
   std::string Runs(const std::string& kernel, int64_t elements,
                    const std::string& implementation = "") {
     v1::ExecuteRequest request = Request(kernel, {FloatTensor(elements)});
@@ -114,8 +114,8 @@ TEST_F(TuneTest, WhatIsFastestAndRightIsServedFromThenOnAndAfterARestart) {
     ASSERT_NE(served, preferred);
     EXPECT_EQ(server.Runs("gelu", 1024), served);
     EXPECT_EQ(server.Runs("gelu", 1024, "auto"), served);
-    EXPECT_EQ(server.Runs("gelu", 1100), served);            // of its bucket
-    EXPECT_EQ(server.Runs("gelu", 1300), preferred);         // of the next one
+    EXPECT_EQ(server.Runs("gelu", 1100), served);            // its bucket
+    EXPECT_EQ(server.Runs("gelu", 1300), preferred);         // the next bucket
     EXPECT_EQ(server.Runs("gelu", 1024, "cpu"), preferred);  // no row of that family was measured
     EXPECT_THAT(server.Why("gelu", 1024),
                 StartsWith(absl::StrCat(served, ": tuned: ", family, ":", served)));

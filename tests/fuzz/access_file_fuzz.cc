@@ -26,7 +26,7 @@ std::string WrongIn(const Policy& policy, const Policy::Names& methods) {
 std::string CheckPolicies(absl::string_view text) {
   const Policy::Names methods = {"Execute", "ListKernels"};
   const auto table = PolicyTable::Parse(text, methods);
-  // Of the same bytes the library has to think as we do: what is no JSON is never in force.
+  // The library must judge the bytes as we do: no text that is not JSON is ever in force.
   const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
   if (!table.ok())
     return absl::IsInvalidArgument(table.status()) ? "" : absl::StrCat(table.status().ToString());
@@ -46,8 +46,8 @@ std::string CheckPolicies(absl::string_view text) {
   return "";
 }
 
-// Whether a line's second word, which is long enough for a token and no line's first, stands in
-// `message`.
+// Returns true if `message` contains a line's second word that is long enough for a token and is no
+// line's first word.
 bool SaysAToken(absl::string_view text, absl::string_view message) {
   std::string names;
   std::vector<std::string> tokens;

@@ -32,7 +32,7 @@ std::string WhyNotOutputs(const v1::ExecuteResponse& response, bool with_data) {
   return "";
 }
 
-// Whether `status` is what a client says of a message with these flaws.
+// Checks that `status` is the client's answer to a message with these flaws.
 std::string CheckRefusal(const absl::Status& status, bool readable, const std::string& flaw) {
   if (absl::StrContains(status.message(), "exceeds")) return "";  // our limit, not protobuf's
   if (status.ok() != (readable && flaw.empty()))

@@ -20,7 +20,7 @@ struct Folder {
   TempFolder folder;
   compiled::DiskCache cache = *compiled::DiskCache::Open(folder.Path("."));
   compiled::Sha256 key = compiled::Sha256Of("key");
-  std::string path;  // of the key's file
+  std::string path;  // the key's file
 
   Folder() {
     cache.Put(key, "");

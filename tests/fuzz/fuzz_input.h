@@ -18,7 +18,7 @@ class FuzzInput {
     const absl::string_view byte = Take(1);
     return byte.empty() ? 0 : static_cast<uint8_t>(byte[0]);
   }
-  // Of so many bytes, the least significant first.
+  // Reads a number of so many bytes, the least significant first.
   uint64_t Number(int bytes) {
     uint64_t number = 0;
     for (int i = 0; i < bytes; ++i) number |= uint64_t{Byte()} << (8 * i);

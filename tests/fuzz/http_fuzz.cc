@@ -17,7 +17,7 @@ namespace {
 
 struct Requests {
   std::vector<std::string> read;
-  std::vector<absl::string_view> heads;  // of the input
+  std::vector<absl::string_view> heads;  // parts of the input
   bool refused = false;
   size_t held_bytes_max = 0;
 };
@@ -53,14 +53,14 @@ Requests ReadRequests(absl::string_view input, size_t piece_bytes) {
   }
 }
 
-// What a lenient reader could take for the length of a body.
+// Returns true if a lenient reader could take `line` for the length of a body.
 bool NamesLength(absl::string_view line) {
   const std::string lower = absl::AsciiStrToLower(line);
   return absl::StrContains(lower, "content-length") ||
          absl::StrContains(lower, "transfer-encoding");
 }
 
-// Whether the body of a request with this head has one length, for whoever reads it.
+// Returns true if every reader finds one length for the body of a request with this head.
 bool IsPlain(absl::string_view head) {
   int lengths = 0;
   bool first = true;

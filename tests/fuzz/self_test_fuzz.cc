@@ -34,7 +34,7 @@ const Registry& TwoKernels() {
   return *registry;
 }
 
-// What all children together say; each goes on where the one before it ended.
+// All children's reports together; each child goes on where the one before it ended.
 class Children {
  public:
   explicit Children(FuzzInput* decisions) : decisions_(*decisions) {}
@@ -65,7 +65,7 @@ class Children {
   const std::set<int>& passed() const { return passed_; }
 
  private:
-  // Of a row that starts and passes, or of any kind with some of its bytes changed.
+  // Reports a row that starts and passes, or any kind with some of its bytes changed.
   void Tell(const process::Channel& far, uint8_t kind) {
     Report report;
     report.row = kind / 16 % 8;

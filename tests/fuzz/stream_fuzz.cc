@@ -97,7 +97,7 @@ class Model {
       if (Gap(i) != bytes(i)) return false;
     return true;
   }
-  // Whether the chunk may come; then it has.
+  // Returns true if the chunk may come, and adds it.
   bool Add(const v1::Chunk& chunk) {
     if (chunk.input_index() < 0 || static_cast<size_t>(chunk.input_index()) >= inputs())
       return false;
@@ -211,7 +211,7 @@ class StreamRun {
     if (is_chunk) status = wire::ParseChunk(message.payload.pieces, &chunk);
     if (readable && (!status.ok() || is_chunk != expected.has_chunk()))
       return absl::StrCat("protobuf reads the message; as a chunk: ", status.ToString());
-    *refused = !readable || !is_chunk;  // what protobuf refuses deeper down is the call's concern
+    *refused = !readable || !is_chunk;  // the call checks what lies deeper
     if (*refused) return "";
     status = request_.Add(chunk, slices);
     *refused = !status.ok();

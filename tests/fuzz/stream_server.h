@@ -28,7 +28,7 @@ class StreamServer {
   ExecuteDeps* deps() { return &deps_; }
   // Runs the job, whose callbacks are still missing: its output's bytes.
   absl::StatusOr<std::string> Run(std::unique_ptr<Job> job);
-  // What Execute makes of the request: its output's bytes.
+  // Runs the request as Execute does: its output's bytes.
   absl::StatusOr<std::string> Execute(const v1::ExecuteRequest& request);
 
  private:

@@ -1,5 +1,5 @@
-// What fuzzers feed: every place where bytes come in from another process. Each takes any bytes and
-// says what was not as it must be; nothing when all was. The same bytes take the same course.
+// Fuzz targets, one for each place where bytes come in from another process. Each takes any bytes
+// and returns its finding, or "" if all is right. Equal bytes take equal courses.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ std::string FuzzRequest(absl::string_view input);
 std::string FuzzInferRequest(absl::string_view input);
 // The messages of an ExecuteStream: refused where they must be, else with the bits of Execute.
 std::string FuzzStream(absl::string_view input);
-// What a server answers to the client library.
+// A server's answer to the client library.
 std::string FuzzClientResponse(absl::string_view input);
 // A .npy file.
 std::string FuzzNpy(absl::string_view input);
 // A file of what was compiled at run time, in a folder that processes share.
 std::string FuzzCubinFile(absl::string_view input);
-// What a worker process says to the server, and the server to a worker.
+// Messages of a worker process to the server, and of the server to a worker.
 std::string FuzzWorker(absl::string_view input);
 // The answer of a process that looked into something, and the request that it gets.
 std::string FuzzInspectChild(absl::string_view input);
@@ -39,7 +39,7 @@ std::string FuzzTraceparent(absl::string_view input);
 std::string FuzzTuning(absl::string_view input);
 
 struct FuzzTarget {
-  const char* name;  // of its program and its corpus
+  const char* name;  // names its program and its corpus
   std::string (*run)(absl::string_view input);
 };
 // All of the above.

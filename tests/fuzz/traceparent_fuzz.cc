@@ -11,7 +11,7 @@ std::string FuzzTraceparent(absl::string_view input) {
   static const std::regex* const form =
       new std::regex("00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})");
   const auto context = ParseTraceparent(input);
-  const std::string text(input.substr(0, 100));  // of a longer one, more than enough to tell
+  const std::string text(input.substr(0, 100));  // the start of a longer one is enough to tell
   std::smatch parts;
   const bool fits = std::regex_match(text, parts, *form);
   if (context.has_value() != fits)

@@ -50,7 +50,7 @@ std::string CheckStatus(FuzzInput* decisions) {
   return absl::StatusCodeToString(read.code()).empty() ? "a code that there is not" : "";
 }
 
-// What a request of a server leads to in a worker that does not run it.
+// Checks how a worker reads a server's request, without running it.
 std::string CheckRequest(FuzzInput* decisions) {
   static char staging[kStagingBytes];
   const RunRequest request = Edited(GoodRunRequest(), decisions);

@@ -1,5 +1,5 @@
-// What Compare lets through and what it catches: results with the errors that a faulty row would
-// make, against the truth.
+// Results that Compare accepts and results that it rejects: the truth with the errors of a faulty
+// row.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -100,8 +100,8 @@ TEST(BoundsTest, ALostElementOfSoftmaxIsSeenUpToAHundredThousand) {
   }
 }
 
-// Of rmsnorm every other element becomes larger by half the share of the lost square; of layernorm
-// all move by that of the lost element, too.
+// rmsnorm scales every other element up by half the share of the lost square; layernorm also moves
+// all elements by the share of the lost element.
 TEST(BoundsTest, ALostElementOfANormIsSeenUpToAHundredThousand) {
   for (const int64_t n : {1009, 8193, 65537, 100003}) {
     Checked rms(RmsnormOp(), {Spec(DataType::kFloat32, {n}), Spec(DataType::kFloat32, {n})});
@@ -165,7 +165,7 @@ TEST(BoundsTest, ANormWithoutSubnormalsNeedsItsAllowance) {
     for (int64_t i = 0; i < kRows; ++i) NormalizeWithoutSubnormals(&rows, i, n);
     EXPECT_EQ(rows.Wrong(allowance), 0) << n;
     wrong_without += rows.Wrong();
-    // Of its terms: where they cancel each other, a part of the sum is less than that may be off.
+    // Scaled to the terms: where they cancel, a fraction of the sum is less than may be off.
     const int64_t at = FirstLargeElement(rows, n);
     const double bias = rows.input(2, at % n);
     const double terms = std::fabs(rows.Get(at) - bias) + std::fabs(bias);

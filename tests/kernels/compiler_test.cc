@@ -80,7 +80,7 @@ class CompilerTest : public ::testing::Test {
     ASSERT_EQ(cudaLaunchKernelExC(&config, static_cast<const void*>(kernel.kernel()), arguments),
               cudaSuccess);
   }
-  // Of the last element, when all that was launched has run.
+  // Returns the last element, after everything launched has run.
   float Last() {
     float last = -1;
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);

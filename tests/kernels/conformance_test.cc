@@ -33,7 +33,7 @@ struct Outcome {
   Allowance allowance;
   int ran = 0;
   int refused = 0;
-  std::string reason;  // of the last refusal
+  std::string reason;  // the last refusal's
   double worst = 0;    // error, in units of its bound
 };
 
@@ -91,7 +91,7 @@ TEST_P(ConformanceTest, EveryRowAgreesWithTheDefinition) {
     std::printf("  %-40s %4d cases, at worst %.2f of the bound, %d refused%s%s\n",
                 outcome.tested.name.c_str(), outcome.ran, outcome.worst, outcome.refused,
                 outcome.refused > 0 ? ": " : "", outcome.reason.c_str());
-    // What a vendor's library takes of 16 bits depends on the CPU; everything else is up to us.
+    // The CPU decides which 16-bit types a vendor's library takes; every other row is up to us.
     const Implementation& row = *outcome.tested.row;
     const bool excused =
         row.family == Family::kLibrary && GetParam().data_type != DataType::kFloat32;

@@ -1,4 +1,4 @@
-// What is compiled at run time is compiled once, on few threads, and kept.
+// Programs compiled at run time are compiled once, on few threads, and kept.
 #include "kernels/compiled/cubins.h"
 
 #include <gmock/gmock.h>
@@ -178,7 +178,7 @@ TEST_F(CubinsTest, CodeFromDiskThatTheDeviceDoesNotTakeIsCompiledAnew) {
   Cubins cubins(options);
   EXPECT_EQ((*cubins.Get({"source", "entry"}))->image(), "code of source, loaded");
   EXPECT_EQ(compiled_, 2);
-  // What fails for want of memory would fail again.
+  // A load that failed for want of memory would fail again: it is not compiled anew.
   loads = 0;
   first = absl::ResourceExhaustedError("memory");
   Cubins others(options);

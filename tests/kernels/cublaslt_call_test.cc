@@ -1,4 +1,4 @@
-// What cuBLASLt is asked for, checked by doing just that on the CPU.
+// Checks the calls for cuBLASLt by doing exactly what they ask on the CPU.
 #include "kernels/matmul/cublaslt_call.h"
 
 #include <gtest/gtest.h>
@@ -175,7 +175,7 @@ TEST(CublasLtCallTest, OutputsMayBeWiderThanOperands) {
   EXPECT_EQ(call.second.data_type, DataType::kFloat16);
   EXPECT_EQ(call.output.data_type, DataType::kFloat32);
   EXPECT_EQ(call.second.alignment_bytes, 16);
-  EXPECT_EQ(call.output.alignment_bytes, 16);  // of 12 elements of 4 bytes
+  EXPECT_EQ(call.output.alignment_bytes, 16);  // for rows of 12 elements of 4 bytes
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ TEST(CudaSourceTest, CompiledForTheHostItMeetsTheDefinition) {
   ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kSpecial});
 }
 
-// Of zeros the second counts, whatever the GPU's own maximum and minimum do.
+// The second of two zeros is the result, whatever the GPU's own maximum and minimum do.
 TEST(CudaSourceTest, ZerosKeepTheirSignInMaximumAndMinimum) {
   std::vector<Sample> samples;
   for (const char* const text : {"max(relu(x0), -relu(x0))", "min(-relu(x0), relu(x0))"})

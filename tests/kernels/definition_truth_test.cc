@@ -53,7 +53,7 @@ long double Softmax(const Instance& instance, const Indices& at) {
   const size_t d =
       static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(spec.dims.size()) : axis);
   const long double x = At(instance.inputs[0], spec, at);
-  long double sum = 0;  // of exp(other - x): 1 / softmax
+  long double sum = 0;  // sums exp(other - x): 1 / softmax
   Indices other = at;
   for (other[d] = 0; other[d] < spec.dims[d]; ++other[d])
     sum += std::exp(At(instance.inputs[0], spec, other) - x);

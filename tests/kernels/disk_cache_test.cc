@@ -208,7 +208,7 @@ TEST_F(DiskCacheTest, ADiskThatIsFullOrGoneKeepsNothingAndHarmsNothing) {
   EXPECT_EQ(gone.bytes(), 0);
 }
 
-// What one process makes room for another may be about to read, and two put the same at once.
+// One process may evict a file that another is about to read; two may put one file at once.
 TEST_F(DiskCacheTest, SeveralProcessesShareAFolder) {
   const DiskCache::Limits limits = {.bytes_max = 8000, .files_max = 5};
   std::vector<pid_t> children;

@@ -55,12 +55,12 @@ class Script {
   void Refuse(const absl::Status& status) {
     Set([status](const Request&, Response*) { return FakeAnswer{status, std::nullopt}; });
   }
-  // What has come since the last time.
+  // Returns the requests since the last call, and forgets them.
   std::vector<Request> Take() {
     absl::MutexLock lock(&mutex_);
     return std::exchange(requests_, {});
   }
-  // Of the one that has come since the last time.
+  // Returns the text of the only request since the last call.
   std::string TakeText() {
     const std::vector<Request> requests = Take();
     EXPECT_EQ(requests.size(), 1u);
@@ -96,7 +96,7 @@ class CliTest : public ::testing::Test {
     run.err = std::move(err);
     return run;
   }
-  // What it prints with --json.
+  // Returns the output with --json.
   json WarpcallJson(const std::string& arguments, int exit_status = 0) {
     const ProgramResult run = Warpcall(arguments + " --json");
     EXPECT_EQ(run.exit_status, exit_status) << run.err << run.out;

@@ -140,7 +140,7 @@ TEST_F(RunCliTest, AServerThatIsNotThereIsStatusOne) {
 TEST_F(RunCliTest, TheDeadlineIsForAllThatACommandAsks) {
   constexpr absl::Duration kEach = absl::Milliseconds(300);
   const auto slowly = [&](absl::string_view text, auto* response) {
-    absl::SleepFor(kEach);  // what the server takes
+    absl::SleepFor(kEach);  // time that the server takes
     testing::Merge(std::string(text), response);
     return absl::OkStatus();
   };
@@ -160,7 +160,7 @@ TEST_F(RunCliTest, TheDeadlineIsForAllThatACommandAsks) {
     EXPECT_EQ(Warpcall(line).exit_status, 0) << line;
     const std::vector<absl::Duration> timeouts = server_.timeouts();
     ASSERT_GE(timeouts.size(), before + calls) << line;
-    absl::Duration most = absl::Seconds(9.2);  // of the first; gRPC rounds them up
+    absl::Duration most = absl::Seconds(9.2);  // the first call's; gRPC rounds up
     for (size_t i = 0; i < calls; ++i, most -= kEach)
       EXPECT_LT(timeouts[before + i], most) << line << ", call " << i;
     before = timeouts.size();

@@ -1,4 +1,4 @@
-// What `warpcall` says: of errors, of itself, and to a shell.
+// Texts that `warpcall` prints: errors, help, and completions for a shell.
 #include <fstream>
 #include <string>
 #include <vector>
@@ -35,7 +35,7 @@ TEST_F(WordsTest, AFullOrClosedStdoutIsAnErrorWithAStatus) {
   }
 }
 
-// What is larger than stdio's buffer fails long before the end.
+// Output larger than stdio's buffer fails long before the end.
 TEST_F(WordsTest, TheCauseIsThatOfTheFirstWriteThatFailed) {
   server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
     for (int i = 0; i < 1000; ++i) response->add_kernels()->set_name(absl::StrCat("kernel_", i));
@@ -112,7 +112,7 @@ TEST_F(WordsTest, ARefusalKeepsItsStatusWhereStdoutIsFull) {
   server_.SetServing(false);
   EXPECT_EQ(Warpcall("health >/dev/full").exit_status, 1);
   EXPECT_EQ(Warpcall("fly >/dev/full").exit_status, 2);
-  // What prints nothing has nothing to lose.
+  // A command that prints nothing cannot fail to print.
   EXPECT_EQ(Warpcall("__complete nothing_begins_so >/dev/full").exit_status, 0);
 }
 
@@ -231,8 +231,8 @@ TEST_F(WordsTest, EachWayToMissTheServerHasItsSentence) {
   for (const auto& [address, message] : kAddresses)
     for (const char* command : {"health", "kernels", "run gelu --shape 4"})
       ExpectRefused(absl::StrCat(command, " --server ", address), message);
-  // What is no address is a wrong command line, and nothing is called; who asks no server, needs
-  // none.
+  // An invalid address is a bad command line, and the client calls nothing; a command that calls no
+  // server needs no address.
   for (const char* command : {"health", "kernels", "run gelu --shape 4", "version", "load gelu:4"})
     ExpectUsageErrors({{absl::StrCat(command, " --server 127.0.0.1:99999"),
                         "INVALID_ARGUMENT: the address '127.0.0.1:99999' has the port '99999'; a "

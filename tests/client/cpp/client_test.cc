@@ -78,7 +78,7 @@ class NotingServer {
   }};
 };
 
-// What it reads beside outputs is what `warpcall run --json` prints: RunCliTest.
+// RunCliTest covers the fields beside outputs, which `warpcall run --json` prints.
 TEST(ClientTest, SendsEveryFieldAndReadsTheOutputs) {
   NotingServer server;
   Client client(server.address());

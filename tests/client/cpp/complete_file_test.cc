@@ -165,7 +165,7 @@ TEST_F(CompleteFileTest, WhatNoFileCanTakeThePlaceOfIsRefusedBefore) {
   chmod(folder.c_str(), 01777);
   chmod(folder_.Path("").c_str(), 0755);
   std::thread other([&] {
-    // Of this thread alone, unlike seteuid(2) by the C library.
+    // Changes this thread's user only, unlike the C library's seteuid(2).
     ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);
     ExpectRefused(folder + "/y", "sticky");
     Fill(folder + "/own", "one");
@@ -179,7 +179,7 @@ TEST_F(CompleteFileTest, WhatNoFileCanTakeThePlaceOfIsRefusedBefore) {
 TEST_F(CompleteFileTest, AMountPointIsRefusedBefore) {
   std::ofstream(path_) << "old";
   std::thread other([&] {
-    // Of this thread alone, and told to no other namespace.
+    // Mounts for this thread only; no other namespace sees the mount.
     if (unshare(CLONE_FS | CLONE_NEWNS) != 0 ||
         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         mount(path_.c_str(), path_.c_str(), nullptr, MS_BIND, nullptr) != 0)

@@ -218,7 +218,7 @@ TEST(BenchmarkStreamTest, ARowThatComesTwiceIsTheServersMistake) {
   EXPECT_THAT(status.message(), ::testing::HasSubstr("a second result of fast"));
 }
 
-// What comes after a result costs time for each one before it.
+// Each result after another one costs time for all before it.
 TEST(BenchmarkStreamTest, MoreThanAThousandResultsAreTheServersMistake) {
   FakeServer server(EchoInputs);
   const auto add = [](int begin, int end, v1::BenchmarkResponse* response) {

@@ -73,7 +73,7 @@ TEST_F(NpyTest, ReadsFloat32OfEveryVersion) {
   }
 }
 
-// What numpy.dtype makes of a header's text, not how NumPy writes it today.
+// Types as numpy.dtype reads them from a header, not only as NumPy writes them today.
 TEST_F(NpyTest, ReadsATypeHoweverNumPySaysIt) {
   const std::string data("\x00\x00\x80\x3F", 4);
   for (const char* descr : {"<f4", "=f4", "|f4", "f4", "f", "<f", "float32", "single"}) {
@@ -228,8 +228,8 @@ TEST_F(NpyTest, CastsWhatIsOfAnotherTypeAndSaysFromWhich) {
   EXPECT_THAT(one->ToFloats(), ElementsAre(1.0f));
 }
 
-// What lies just beside the middle between two values of 16 bits is rounded once, not to float32
-// first, from where it would fall on the middle.
+// A value just beside the middle between two 16-bit values is rounded once. Rounding it to float32
+// first would move it onto the middle.
 TEST_F(NpyTest, CastsToHalfTypesRoundOnce) {
   const auto cast = [&](double value, DataType type) {
     const auto tensor = ReadNpy(Store(Npy(Header("<f8", "(1,)"), BytesOf(value))), {.cast = type});

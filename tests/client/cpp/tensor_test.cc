@@ -42,8 +42,8 @@ TEST(TensorViewTest, ReadsElementsOfEveryTypeWhereTheyLie) {
   EXPECT_THAT(Tensor().ToFloats(), ElementsAre());
 }
 
-// What a network or a file brought begins at any address; a sanitizer sees who reads it as if it
-// did not.
+// Bytes from a network or a file begin at any address; a sanitizer reports readers that assume
+// alignment.
 TEST(TensorViewTest, BytesNeedNotBeAligned) {
   const float values[] = {3, -1e-45f, 7};
   alignas(float) char bytes[sizeof values + 1];

@@ -1,9 +1,9 @@
-// A cluster of blocks on the CPU, for kernels that are made of Hopper's instructions: every thread
-// is a context that runs until it has to wait, one after the other, so that runs repeat. The files
-// under kernels/ here stand in for those of the same name, which hold instructions in assembler.
-// What is asynchronous on the chip happens when it is waited for, or at once; barriers, bytes that
-// they count, swizzled boxes and clusters are as the PTX ISA describes them. How the chip does it,
-// and whether it does, only a GPU can tell.
+// A cluster of blocks on the CPU, for kernels made of Hopper's instructions. Every thread is a
+// context that runs until it has to wait, one after the other, so that runs repeat. The files under
+// kernels/ here stand in for those with equal names, which hold instructions in assembler. Work
+// that is asynchronous on the chip happens when a thread waits for it, or at once; barriers, bytes
+// that they count, swizzled boxes and clusters are as the PTX ISA describes them. Only a GPU can
+// show that the chip does the same.
 #pragma once
 
 #include <ucontext.h>
@@ -33,8 +33,8 @@ inline constexpr uint32_t kSharedBegin = 1024;
 inline constexpr uint32_t kSharedBytes = 227 << 10;
 inline constexpr int kWarpThreads = 32;
 
-// What lies outside of a swizzled box's chunk of 16 bytes: rows of 128 bytes, eight of which make a
-// pattern.
+// Swizzles an address above its chunk of 16 bytes: the pattern repeats every eight rows of 128
+// bytes.
 constexpr uint32_t Swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
 
 // A barrier of a block's shared memory.

@@ -65,7 +65,7 @@ class BenchCliTest : public CliTest {
     });
   }
 
-  // Of the program.
+  // The program's version.
   std::string Version() {
     const std::string text = Warpcall("--version").out;
     return text.substr(0, text.find('\n'));

@@ -76,7 +76,7 @@ TEST_F(BenchOutputsTest, ABaselineIsComparedWith) {
                                                ::testing::EndsWith("  faster"))));
   EXPECT_THAT(lines, ::testing::Contains(AllOf(StartsWith("slow_row "),
                                                ::testing::EndsWith("  no difference seen"))));
-  EXPECT_THAT(run.out, Not(HasSubstr("warning:")));  // of one run the driver is not known
+  EXPECT_THAT(run.out, Not(HasSubstr("warning:")));  // one run's driver is unknown
   const json comparison = WarpcallJson(command)["comparison"];
   EXPECT_EQ(comparison["rows"][1]["verdict"], "faster");
   EXPECT_EQ(comparison["rows"][1]["ratio"], 0.5);

@@ -170,7 +170,7 @@ TEST_F(BenchCliTest, NoRowIsTheBestWhileAnUnstableOneMayBe) {
               HasSubstr(",fast_row,"));
 }
 
-// What a server answers whose time is up before a row's turn has come.
+// Answers like a server whose deadline passes before a row's turn.
 FakeAnswer CutByTheDeadline(const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
   const FakeAnswer answer = FourRows(request, response);
   response->mutable_results(1)->set_iterations(7);

@@ -15,7 +15,7 @@ using ::testing::StartsWith;
 
 class CompareCliTest : public BenchCliTest {
  protected:
-  // What a server prints whose fast_row takes `median_ns`, and whose driver is `driver`.
+  // Writes the output for a server whose fast_row takes `median_ns`; returns the file's path.
   std::string Measured(const std::string& name, double median_ns, const std::string& driver) {
     benchmark_.Set(
         [median_ns, driver](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {

@@ -100,7 +100,7 @@ TEST(ComparisonTest, WhatCantBeJudgedIsMissingOrSlowerWithoutProof) {
                RowOf("new", 100, 1)}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_EQ(comparison->Regressions(5), 0);
-  EXPECT_EQ(comparison->NotJudged(5).missing, 2);  // what did not run before is not missed
+  EXPECT_EQ(comparison->NotJudged(5).missing, 2);  // a row that did not run before is not missed
   EXPECT_EQ(comparison->NotJudged(5).noisy, 2);
   EXPECT_EQ(comparison->NotJudged(40).noisy, 0);
 }

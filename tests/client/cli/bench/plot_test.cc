@@ -68,7 +68,7 @@ int Count(const std::string& text, const std::string& part) {
   return static_cast<int>(pieces.size()) - 1;
 }
 
-// What Python's XML parser says of it; empty: that it is well-formed.
+// Returns the error of Python's XML parser; empty if `svg` is well-formed.
 std::string XmlError(const std::string& svg) {
   const warpcall::testing::TempFolder folder;
   const std::string path = folder.Path("plot.svg");

@@ -121,7 +121,7 @@ TEST_F(LoadTest, AStallIsChargedForAllThatShouldHaveComeMeanwhile) {
   EXPECT_GE(enough["all"]["latency"]["p99_ns"], 150 * kMs);
   EXPECT_GE(enough["all"]["latency"]["max_ns"], 200 * kMs);
 
-  // The same latencies when a single worker has to wait itself, and now the requests are late.
+  // A single worker waits out the stall itself: the latencies stay, and now the requests are late.
   const json one = LoadJson("gelu:8 --rate 100 --arrivals uniform --requests 300 --concurrency 1");
   EXPECT_GE(one["all"]["latency"]["p99_ns"], 150 * kMs);
   EXPECT_GE(one["lateness"]["p99_ns"], 140 * kMs);
@@ -283,7 +283,7 @@ TEST_F(LoadTest, ChecksFindWrongAnswers) {
   EXPECT_EQ(result["all"]["statuses"]["DATA_LOSS"]["count"], 10);
   EXPECT_THAT(result["all"]["statuses"]["DATA_LOSS"]["message"].get<std::string>(),
               HasSubstr("from byte 5 on"));
-  result = LoadJson("gelu:8 --requests 50 --check", 1);  // whose data may differ
+  result = LoadJson("gelu:8 --requests 50 --check", 1);  // gelu's data may differ
   EXPECT_EQ(result["all"]["statuses"]["DATA_LOSS"]["count"], 5);
 }
 

@@ -46,7 +46,7 @@ FakeAnswer FourRows(const v1::ProfileRequest& request, v1::ProfileResponse* resp
   return {};
 }
 
-// What is printed of them by a client whose server has no Describe, and no device cuda:0 in its
+// Output for these rows if the server has no Describe, and no device cuda:0 in its
 // list.
 constexpr char kFourRowsText[] = R"(gelu on cuda:0 by subwarp_per_row, 3 iterations
 Bound by memory: memory works at 92.5% of its peak.

@@ -1,4 +1,4 @@
-// What holds for calls of every kind: in one message, in stripes, and as a stream.
+// Properties of every kind of call: in one message, in stripes, and as a stream.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -147,7 +147,7 @@ TEST_P(EveryCallTest, ACancellationEndsIt) {
     canceller.join();
     EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled) << result.status();
   }
-  // What was cancelled before begins no call that could end otherwise.
+  // A call cancelled beforehand starts nothing that could end otherwise.
   const auto result = Send(&client, std::vector<char>(kBytes),
                            {.timeout = kPatience, .cancellation = &cancellation});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled) << result.status();
@@ -200,7 +200,7 @@ TEST_P(EveryCallTest, ItWritesToTheCallersMemory) {
               ::testing::StartsWith("out is float32[7]; the result is float32["));
 }
 
-// Of one message: nobody can tell a thread that waits otherwise.
+// Calls of one message only: a waiting thread can be reached in no other way.
 class AskingTest : public EveryCallTest {};
 
 TEST_P(AskingTest, AThreadThatWaitsAsksWhetherItsCallIsWanted) {

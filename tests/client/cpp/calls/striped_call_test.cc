@@ -382,7 +382,7 @@ TEST(StripingFailureTest, AStripeThatPausesEndsWithTheOthers) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(40));
 }
 
-// Who asks which kernels there are hears nothing before that.
+// Holds back every answer of ListKernels until `finish`.
 void ListAfter(absl::Notification* finish, FakeServer* server) {
   server->AnswerListKernels([finish](v1::ListKernelsResponse*) {
     finish->WaitForNotification();
@@ -419,7 +419,7 @@ TEST(StripingFailureTest, WhoWaitsForTheListOfKernelsMayCancelAndKeepsHalfOfItsT
   std::thread asks([&] { asked = run({.cancellation = &asking}).status(); });
   EXPECT_TRUE(testing::Eventually([&] { return server.list_kernels() == 1; }));
   std::thread waits([&] { waited = run({.cancellation = &waiting}).status(); });
-  // Who asks does so for 10 s.
+  // The call that lists the kernels waits for 10 s.
   const auto in_time = run({.timeout = absl::Seconds(4)});
   EXPECT_TRUE(in_time.ok()) << in_time.status();
   waiting.Cancel();

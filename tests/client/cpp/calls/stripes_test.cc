@@ -240,7 +240,7 @@ TEST(StripesTest, RowsThatDoNotFitGoWhole) {
 
 Tensor Floats(const std::vector<int64_t>& shape) { return Unread(DataType::kFloat32, shape); }
 
-// Of two stripes: the shapes of the second's inputs; empty where the call goes whole.
+// Shapes of the second stripe's inputs, of two stripes; empty if the call goes whole.
 std::vector<std::vector<int64_t>> ShapesOfSecond(const Call& call, const KernelInfo& kernel) {
   const auto stripes = PlanStripes(call, kernel, 2);
   std::vector<std::vector<int64_t>> shapes;

@@ -24,7 +24,7 @@ using ::testing::Le;
 using warpcall::testing::FakeServer;
 
 constexpr int kServers = 3;
-// Of each server in a round of calls.
+// Turns of each server in a round of calls.
 constexpr int kTurns = 10;
 
 class SeveralServersTest : public ::testing::Test {
@@ -73,7 +73,7 @@ class SeveralServersTest : public ::testing::Test {
     ASSERT_THAT(RoundLike(Each(kTurns)), Each(kTurns));
   }
 
-  // Of each server.
+  // Number of connections to each server.
   std::vector<size_t> Connections() const {
     std::vector<size_t> connections;
     for (const auto& server : servers_) connections.push_back(server->peers().size());
