@@ -1,4 +1,4 @@
-// Whether this system knows the name localhost: a bare root has no /etc/hosts.
+// Tells if this system knows the name localhost: a bare root has no /etc/hosts.
 #pragma once
 
 #include <netdb.h>

@@ -13,8 +13,8 @@ namespace warpcall::testing {
 // set, or else in bin/ of this build.
 std::string ProgramPath(absl::string_view name);
 
-// Whether these programs have AddressSanitizer, by $WARPCALL_TEST_SANITIZED=1: they take several
-// times as long, and keep what was freed in a quarantine of 256 MiB beside red zones.
+// Returns true if these programs have AddressSanitizer, by $WARPCALL_TEST_SANITIZED=1: they take
+// several times as long, and keep freed memory in a quarantine of 256 MiB beside red zones.
 bool ProgramsAreSanitized();
 
 struct ProgramResult {
@@ -27,8 +27,8 @@ struct ProgramResult {
 // it says on stderr can be read while it runs.
 ProgramResult RunProgram(const std::string& command, const std::string& err_path = "");
 
-// Whether latencies are measured for long enough to compare them, and compared: at night, on a
-// machine that does nothing else, by $WARPCALL_TEST_LATENCIES=1. Not with sanitized programs, which
+// Returns true if tests measure latencies long enough to compare them, and compare them: at night,
+// on an otherwise idle machine, by $WARPCALL_TEST_LATENCIES=1. False for sanitized programs, which
 // are slower by themselves.
 bool LatenciesAreCompared();
 

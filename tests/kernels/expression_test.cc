@@ -255,7 +255,7 @@ TEST(ScheduleTest, AReductionIsKnownAfterThePassThatTakesItsElements) {
   EXPECT_EQ(kept.passes[2].wide.size(), 1u);
 }
 
-// What is not needed before is not kept from the first pass on.
+// The first pass keeps no value that only a later pass needs.
 TEST(ScheduleTest, InputsAreReadInThePassThatNeedsThem) {
   const Graph graph = *Parse("(x0 - mean(x0)) * (2 * x1) + x2");
   const Layout layout = LayoutOf(graph, std::vector<TensorSpec>{{DataType::kFloat32, {4, 9}},
@@ -267,7 +267,7 @@ TEST(ScheduleTest, InputsAreReadInThePassThatNeedsThem) {
   EXPECT_EQ(kept.passes[1].wide.size(), 6u);
 }
 
-// What follows from errors of the operands, where float32 would be far off.
+// Bounds from the operands' errors, where float32 would be far off.
 TEST(BoundedTest, PolesAndTheEndOfTheRangeLetAnythingThrough) {
   const auto compute = [](Operator op, Bounded a, Bounded b = {}) {
     const Bounded operands[] = {a, b, {}};

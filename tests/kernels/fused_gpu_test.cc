@@ -75,7 +75,7 @@ struct Sample {
   Problem problem;
 };
 
-// Of a seed; nothing where chance made more operations than an expression may have.
+// Draws a sample by `seed`; an error if it has more operations than an expression may have.
 absl::StatusOr<Sample> SampleOf(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto draw = [&](int count) {

@@ -1,4 +1,4 @@
-// What fused takes, and its definition: against the same formulas computed another way.
+// The problems that fused takes, and its definition against formulas computed another way.
 #include "kernels/fused/fused.h"
 
 #include <gmock/gmock.h>
@@ -77,7 +77,7 @@ Values ValuesOf(const TensorSpec& spec, const Memory& memory) {
 
 struct Agreement {
   int64_t elements = 0;
-  int64_t bounded = 0;  // of these, where not just anything is right
+  int64_t bounded = 0;  // elements whose error bound is finite
   int64_t apart = 0;    // where the two differ by more than float64's roundings explain
 };
 
@@ -136,7 +136,7 @@ TEST(FusedDefinition, IsWhatTheTreeSays) {
   EXPECT_LT(all.apart, all.elements / 50);
 }
 
-// Of rows that are longer than a slice, and of pieces of one.
+// Covers rows that are longer than a slice, and pieces of one.
 TEST(FusedDefinition, LongRowsAreWhatTheTreeSays) {
   for (uint64_t i = 0; i < 12; ++i) {
     const RandomExpression expression(RunSeed() + 1000 + i, {.depth = 3});

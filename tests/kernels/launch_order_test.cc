@@ -1,7 +1,7 @@
-// Kernels that come one after the other on a stream, each of which takes what the one ahead wrote
-// and overwrites what that read: none may begin its work before that one's has ended, however early
-// it was launched. What a graph of them computes is compared bit by bit with what they compute one
-// at a time.
+// Kernels that follow each other on a stream; each reads the previous kernel's output and
+// overwrites its input. No kernel may begin its work before the previous one has ended, however
+// early it was launched. The results of a graph of them are compared bit by bit with the results of
+// the kernels one at a time.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -37,8 +37,8 @@ using cuda::ToStatus;
 constexpr int kLaunches = 8;
 constexpr int kReplays = 20;
 constexpr int kPoison = 0x42;
-// Of bfloat16, a few blocks, which leave room for all launches at once; a quarter of an H200's
-// room; about all of it, with a tail; several times that.
+// Numbers of bfloat16 elements: a few blocks, which leave room for all launches at once; a quarter
+// of an H200's room; about all of it, with a tail; several times that.
 constexpr int64_t kElements[] = {1 << 14, 1 << 19, (1 << 21) + 5, 1 << 23};
 // In rows: a few blocks; half of an H200's room or less; about all of it or twice that.
 constexpr int64_t kElementsOfRows[] = {1 << 14, 1 << 20, 1 << 22};
@@ -52,7 +52,7 @@ std::vector<Dims> InRowsOf(std::initializer_list<int64_t> lengths) {
   return dims;
 }
 
-// What an op with rows that are launched early is tried on: every such row takes some of it.
+// Shapes to try an op on; every row that is launched early takes some of them.
 std::vector<Dims> DimsFor(absl::string_view op) {
   if (op == "softmax") return InRowsOf({33, 64, 250, 256, 1023, 4096, 131072, 262144});
   if (op == "layernorm" || op == "rmsnorm") return InRowsOf({1023, 4096});
@@ -213,7 +213,7 @@ std::vector<Candidate> Candidates(const Registry& registry, CudaDevice& device) 
       if (!problem.ok()) continue;
       for (const int id : kernel.rows) {
         const Implementation& row = registry.rows()[static_cast<size_t>(id)].implementation;
-        if (row.family == Family::kLibrary) continue;  // what it launches is its own affair
+        if (row.family == Family::kLibrary) continue;  // libraries order their own launches
         if (!registry.Select(kernel, row.name, *problem, device.properties()).ok()) continue;
         const auto plan =
             row.plan(*problem, {.device = &device.properties(), .libraries = device.libraries()});
@@ -227,7 +227,7 @@ std::vector<Candidate> Candidates(const Registry& registry, CudaDevice& device) 
   return candidates;
 }
 
-// What is enqueued computes, in a graph and without, what it computes one at a time.
+// Expects launches in a row, with a graph and without, to give the results of one at a time.
 void ExpectInOrder(const Chain& chain, cudaStream_t stream, const Graph& graph) {
   ASSERT_TRUE(chain.Poison().ok() && chain.Enqueue(true).ok());
   const auto expected = chain.Results();
@@ -301,7 +301,7 @@ TEST_F(LaunchOrderTest, GraphsHoldWhatWasLaunchedEarly) {
                                     "layernorm block_per_row", "rmsnorm block_per_row",
                                     "softmax block_per_row",   "softmax cluster_per_row",
                                     "softmax subwarp_per_row", "softmax warp_per_row"};
-  if (device_->properties().architecture == 90)  // whose instructions alone they are made of
+  if (device_->properties().architecture == 90)  // rows made of its instructions
     expected.insert({"linear wgmma_tiled", "matmul wgmma_tiled"});
   EXPECT_EQ(early_rows, expected);
 }

@@ -33,7 +33,7 @@ class TileModel {
     }
   }
 
-  // What ldmatrix.x4 leaves in `lane`: registers of two elements.
+  // Registers of two elements that ldmatrix.x4 leaves in `lane`.
   std::array<std::array<int, 2>, 4> LoadMatrices(const std::array<uint32_t, 32>& addresses,
                                                  int lane) const {
     std::array<std::array<int, 2>, 4> registers;

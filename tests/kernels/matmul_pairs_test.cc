@@ -292,7 +292,7 @@ TEST_F(MatmulPairsTest, SubnormalTimesInfinityIsInfiniteAndZeroTimesInfinityIsNo
   ExpectProduct(a, b, c);
 }
 
-// What lies behind an operand's last term is another matrix's.
+// The memory behind an operand's last term belongs to another matrix.
 TEST_F(MatmulPairsTest, NeighboursInABatchReachNothing) {
   constexpr int64_t kK = 35, kN = 70;
   for (const auto& [m, form] : {std::pair{13, kForms[0]},

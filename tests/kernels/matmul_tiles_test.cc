@@ -88,7 +88,7 @@ struct Size {
   int64_t columns;
 };
 
-constexpr int64_t kStride = 80;  // of c: what it has behind a panel must stay
+constexpr int64_t kStride = 80;  // c's row length: data behind a panel must stay
 constexpr float kBefore = 7;
 
 // a[rows, depth] and b[depth, columns], packed in memory that was full of NaN, and c.
@@ -166,7 +166,7 @@ TEST_F(MatmulTilesTest, EveryEdgeOfBlocksAndTiles) {
     ExpectIntegers({32, depth, 64}, false, random);
 }
 
-// What tiles would lose is left to pairs, for the rows behind the first few too.
+// Tiles leave subnormal values, which they would lose, to pairs: in later rows too.
 TEST_F(MatmulTilesTest, SubnormalElementsAndSumsAreKept) {
   const Size size = {32, 3, 64};
   std::vector<float> a(32 * 3);
@@ -183,7 +183,7 @@ TEST_F(MatmulTilesTest, SubnormalElementsAndSumsAreKept) {
   EXPECT_EQ(small.c[31 * kStride + 63], 0x1p-130f);
 }
 
-// Of an earlier slice of k.
+// The sum in c comes from an earlier slice of k.
 TEST_F(MatmulTilesTest, SubnormalSumsThatAreThereAlreadyAreKept) {
   const Size size = {1, 1, 1};
   Packed packed(size, {0}, {1});

@@ -1,4 +1,4 @@
-// What wgmma_tiled says of problems and devices, without a GPU.
+// Plans of wgmma_tiled for problems and devices, without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ WgmmaTiling Tf32TilingOf(Dims a, Dims b, bool transpose_a, bool transpose_b) {
                           MadeUpH200());
 }
 
-// Of float32 the tensor cores take rows along k, and the kernel turns one operand itself.
+// The tensor cores take float32 rows along k, and the kernel turns one operand itself.
 TEST(WgmmaPlanTest, OperandsOfTf32AreTurnedAlongKWhereTheKernelDoesNot) {
   const WgmmaTiling along_k = Tf32TilingOf({40, 72}, {48, 72}, false, true);
   EXPECT_FALSE(along_k.swapped);
@@ -110,7 +110,7 @@ TEST(WgmmaPlanTest, SwappedOperandsHaveTheirBatchesSwapped) {
   EXPECT_EQ(tiling.geometry.batch.b_stride[1], 0);
 }
 
-// What lies outside of a tensor takes time, too.
+// Copying rows outside of a tensor takes time, too.
 TEST(WgmmaPlanTest, NoMoreRowsAreCopiedThanThereAre) {
   const auto of_few = [](int64_t m, int64_t n, bool transpose_b) {
     return TilingOf(

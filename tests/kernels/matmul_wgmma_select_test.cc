@@ -14,7 +14,7 @@
 namespace warpcall::matmul {
 namespace {
 
-constexpr int32_t kMultiprocessors = 132;  // of an H200
+constexpr int32_t kMultiprocessors = 132;  // as on an H200
 
 WgmmaSize Of(int64_t m, int64_t n, int64_t k, bool in_lines = true) {
   return {.size = {.m = m, .n = n, .k = k, .batches = 1},

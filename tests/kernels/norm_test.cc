@@ -73,7 +73,7 @@ struct Row {
   double epsilon;
 };
 
-// What float64 makes of them: squares, sums or differences that float32 does not hold.
+// Rows that need float64: float32 cannot hold their squares, sums or differences.
 std::vector<Row> HardRows() {
   constexpr float kMax = std::numeric_limits<float>::max();
   constexpr float kMin = std::numeric_limits<float>::denorm_min();

@@ -1,4 +1,4 @@
-// What oneDNN is limited to, by what processors and hypervisors were recorded to say.
+// oneDNN's instruction-set limit for recorded facts of processors and hypervisors.
 #include "kernels/cpu/onednn_isa.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ TEST(OnednnIsaTest, AmxThatIsFullyThereIsUsed) {
   EXPECT_EQ(IsaLimit(kSapphireRapids, "AVX2"), std::nullopt);
 }
 
-// The same under a hypervisor whose last leaf is 0x1C: a leaf beyond reads as the last one, or 0.
+// A hypervisor whose last leaf is 0x1C: a leaf beyond that reads as the last one, or as 0.
 TEST(OnednnIsaTest, AmxWithoutItsLeafIsNotUsed) {
   AmxFacts facts = kSapphireRapids;
   facts.leaf_max = 0x1C;
@@ -60,7 +60,7 @@ TEST(OnednnIsaTest, TheUsersLimitStandsWhereItIsLower) {
   facts.palette_max = 0;
   for (const char* const lower : {"SSE41", "avx2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_BF16"})
     EXPECT_EQ(IsaLimit(facts, lower), std::nullopt) << lower;
-  // What oneDNN does not know means "all" to it.
+  // oneDNN reads an unknown name as "all".
   for (const char* const higher : {"AVX512_CORE_AMX", "ALL", "DEFAULT", "nonsense"})
     EXPECT_EQ(IsaLimit(facts, higher), kWithoutAmx) << higher;
 }

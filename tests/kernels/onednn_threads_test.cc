@@ -100,7 +100,7 @@ TEST(OnednnThreadsTest, LittleWorkStartsNoneAndMuchWorkDoes) {
     EXPECT_EQ(ThreadsStartedBy(little), 0) << little.row;
 }
 
-// Whose threads oneDNN may choose anew at each call: its own code's, and not its gemm's.
+// Returns true if oneDNN may choose the threads at each call: in its own code, not its gemm.
 bool IsByBrgemm(int64_t side) {
   const dnnl::memory::desc matrix({side, side}, dnnl::memory::data_type::f32,
                                   dnnl::memory::dims{side, 1});

@@ -174,7 +174,7 @@ TEST(FamilyNameTest, MatchesThePublicNames) {
   EXPECT_STREQ(FamilyName(Family::kLibrary), "library");
 }
 
-// What the compiler cannot see is an end, not a guess.
+// A data type that the compiler cannot check ends the process instead of being guessed.
 TEST(DataTypeDeathTest, ATypeThatThereIsNotEndsTheProcess) {
   const auto unknown = static_cast<DataType>(9);
   EXPECT_DEATH(ElementBytes(unknown), "data type 9 is unknown");

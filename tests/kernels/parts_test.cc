@@ -95,7 +95,7 @@ Memory RunInRounds(const Whole& whole, int64_t parts_per_round) {
   for (int64_t part = 0; part < parts; part += parts_per_round) {
     const int64_t count = std::min(parts_per_round, parts - part);
     const Problem round = TakeParts(whole.op, whole.problem, count);
-    // Of so many bytes of a tensor, those of the first so many parts.
+    // Of a tensor of `bytes`, the bytes that the `first` parts take.
     const auto of_parts = [parts](size_t bytes, int64_t first) {
       return bytes / static_cast<size_t>(parts) * static_cast<size_t>(first);
     };
@@ -161,8 +161,8 @@ TEST(PartsTest, TakenPartsAreAProblemOfTheOp) {
   }
 }
 
-// Of a problem: how many parts, and the dimensions of three parts' operands, inputs first; empty
-// where it is one piece.
+// A problem, its number of parts, and the dimensions of three parts' operands, inputs first; empty
+// if the problem is one piece.
 struct DivisionCase {
   std::vector<Dims> inputs;
   std::vector<NamedAttribute> attributes;
@@ -206,7 +206,7 @@ TEST(PartsTest, RowsThatAreBroadcast) {
        {{{4, 5, 33}, {1}}, sum, 20, {{3, 33}, {1}, {3, 33}}},
        {{{4, 5, 33}, {5, 33}}, sum, 1, {}},     // five rows for twenty
        {{{4, 5, 33}, {4, 1, 33}}, sum, 1, {}},  // four
-       {{{4, 1, 33}, {1, 5, 33}}, sum, 1, {}},  // of two sides
+       {{{4, 1, 33}, {1, 5, 33}}, sum, 1, {}},  // both inputs broadcast
        {{{1, 5, 33}, {5, 33}}, sum, 1, {}},     // the second has fewer dimensions than the output
        {{{1, 33}, {33}}, sum, 1, {}}});
 }

@@ -1,4 +1,4 @@
-// What a device's plans are kept for, and how long.
+// The keys that a device's plans are kept under, and how long plans are kept.
 #include "kernels/plan_cache.h"
 
 #include <gtest/gtest.h>

@@ -54,7 +54,7 @@ class RandomExpression {
   std::string text_;
 };
 
-// What the tree's value is, before it is broadcast to the shape of all inputs.
+// Returns the tree's value before it is broadcast to the shape of all inputs.
 Values Evaluate(const Tree& tree, const std::vector<Values>& inputs);
 
 // Element `index` of the shape `dims`, which `values` can be broadcast to.

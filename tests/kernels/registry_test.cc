@@ -175,7 +175,7 @@ TEST_F(RegistryTest, ARowThatIsNotTriedYetMayBeAskedForAgain) {
   EXPECT_EQ(waits.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(waits.message(),
             "no implementation of gelu takes float32[2] on cpu: picky: not tried yet");
-  // What it will never run is not worth waiting for.
+  // A problem that the row will never run is not worth waiting for.
   const absl::Status never = Select("picky", 3, cpu_).status();
   EXPECT_EQ(never.code(), absl::StatusCode::kUnimplemented) << never;
   registry_.SetAvailability(0, {});
@@ -246,7 +246,7 @@ TEST(CatalogTest, EveryCpuKernelHasAReferenceLast) {
   }
 }
 
-// Who chooses among rows reads the summary before the tolerance.
+// Users who choose among rows read the summary before the tolerance.
 TEST(CatalogTest, WhatIsLessExactSaysSoInItsSummary) {
   Registry registry;
   AddCpuKernels(&registry);

@@ -26,7 +26,7 @@ std::string CatalogName(const ::testing::TestParamInfo<CatalogEntry>& info);
 struct TestedRow {
   const Implementation* row;
   int64_t target;
-  std::string name;  // of both
+  std::string name;  // names both
 };
 
 // Rows written for vectors once for each instruction set that this CPU has.
@@ -41,8 +41,8 @@ absl::Status Supports(const TestedRow& tested, const Problem& problem);
 absl::StatusOr<std::vector<Memory>> RunTested(const TestedRow& tested, const Problem& problem,
                                               absl::Span<const Memory> inputs, uint8_t poison);
 
-// What the definition says, with the op's bounds, or with none where nothing has to be rounded
-// before the result is.
+// Outputs by the definition, with the op's bounds, or without bounds if nothing has to be rounded
+// before the result.
 Truth TruthFor(const Op& op, const Problem& problem, absl::Span<const Memory> inputs);
 Truth ExactTruthFor(const Op& op, const Problem& problem, absl::Span<const Memory> inputs);
 

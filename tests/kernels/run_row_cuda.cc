@@ -50,7 +50,7 @@ class GpuRun {
   absl::Status Load(absl::Span<const Memory> inputs);
 
   enum class Way : uint8_t { kLaunch, kGraph };
-  // What the row computes into outputs of this call's own.
+  // Runs the row into outputs that belong to this call, and returns them.
   absl::StatusOr<std::vector<Memory>> Run(uint8_t poison, Way way);
 
   absl::Status CheckInputs(absl::Span<const Memory> inputs) const;
@@ -68,9 +68,9 @@ class GpuRun {
   const int variant_;
   const Problem& problem_;
   std::vector<BandedArray> inputs_;
-  std::vector<BandedArray> outputs_;  // of every run, so that they lie elsewhere each time
+  std::vector<BandedArray> outputs_;  // every run's, so that each run's lie elsewhere
   BandedArray workspace_;
-  PlanPtr plan_;  // of both runs
+  PlanPtr plan_;  // for both runs
 };
 
 absl::Status GpuRun::Load(absl::Span<const Memory> inputs) {
@@ -96,7 +96,7 @@ absl::Status GpuRun::MakePlan(const Operands& operands) {
   return workspace(plan_->traits().workspace_bytes).status();
 }
 
-// What was written while the plan was made must not hide what a launch forgets.
+// Poisons the memory again: data written by the planning must not hide a launch's omissions.
 absl::Status GpuRun::Poison(uint8_t poison) {
   RETURN_IF_ERROR(workspace_.Fill(poison));
   const size_t outputs = problem_.outputs.size();
@@ -130,7 +130,7 @@ absl::Status GpuRun::Enqueue(const Operands& operands, const LaunchContext& cont
     static auto& told = *new std::set<std::string>;
     if (told.insert(row_.name).second)
       std::printf("  %s is not captured: %s\n", row_.name, captured.ToString().c_str());
-    cudaGetLastError();  // of the capture
+    cudaGetLastError();  // clears the capture's error
   }
   return plan_->Enqueue(operands, context);
 }

@@ -42,7 +42,7 @@ TEST(SelfCheckTest, EveryRowOfTheCpuPassesInEachOfItsTypes) {
         absl::StrCat(CpuKernels().kernels()[row.kernel].op->name, " ", row.implementation.name));
     const CheckResult result = check.Check(row);
     EXPECT_TRUE(result.status.ok()) << result.status;
-    // What a library takes of 16 bits depends on the processor.
+    // The processor decides which 16-bit types a library takes.
     if (row.implementation.family == Family::kLibrary)
       EXPECT_THAT(result.data_types, ::testing::Contains(DataType::kFloat32));
     else

@@ -1,4 +1,4 @@
-// What ring_per_columns says of problems and devices, without a GPU.
+// Plans of ring_per_columns for problems and devices, without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing::MadeUpH200;
 
 constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16};
 
-// Of n elements in the middle.
+// softmax over the middle dimension.
 Problem Columns(DataType type, const Dims& dims) {
   return *MakeProblem(SoftmaxOp(), {{type, dims}}, {{"axis", int64_t{1}}});
 }

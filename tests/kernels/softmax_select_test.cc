@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLengthMax = 40000;
 constexpr size_t kElementSizes[] = {2, 4};
-constexpr int kRegisterReadFile = 256 << 10;  // of a multiprocessor, all architectures
+constexpr int kRegisterReadFile = 256 << 10;  // per multiprocessor, all architectures
 
 RowShape ShapeOf(const RowPlan& plan) {
   switch (plan.method) {

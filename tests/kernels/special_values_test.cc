@@ -127,7 +127,7 @@ TEST_P(SpecialValuesTest, SoftmaxRowsAreNanThroughoutAndLeaveOthersAlone) {
 // A sum with one infinite or NaN term has no bound of its own, so conformance passes over it.
 float LinearOf(const std::string& activation, float sum) {
   if (activation == "none" || std::isnan(sum) || sum > 0) return sum;
-  return 0;  // of -infinity, and of what is not above 0 here
+  return 0;  // for -infinity, and sums not above 0 here
 }
 
 // Column j of every row sums up to kTerms[j % 5]: by its weight, or by its bias. Sizes are such
@@ -135,7 +135,7 @@ float LinearOf(const std::string& activation, float sum) {
 TEST_P(SpecialValuesTest, LinearKeepsNanAndInfinityAsItsActivationHasThem) {
   constexpr float kTerms[] = {kInfinity, -kInfinity, kNan, 0, 64};
   const auto terms_of = [&](int64_t i) { return kTerms[i % 5]; };
-  constexpr float kNear = 1e-3f;  // of 64
+  constexpr float kNear = 1e-3f;  // relative to 64
   constexpr int64_t kRows = 70;
   constexpr int64_t kColumns = 72;
   for (const int64_t k : {1, 5, 40}) {

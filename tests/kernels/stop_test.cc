@@ -38,10 +38,10 @@ struct Case {
   std::vector<NamedAttribute> attributes;
   int64_t looks_min = 3;
   DataType type = DataType::kFloat32;
-  absl::string_view row = "";  // of this name alone
+  absl::string_view row = "";  // rows with this name only
 };
 
-// Of softmax and the norms, whose rows go over their elements at least twice.
+// Looks of softmax and the norms, whose rows go over their elements at least twice.
 constexpr int64_t LooksOfTwoPasses(int64_t elements) {
   return 2 * elements / cpu::kElementsPerLook;
 }

@@ -90,7 +90,7 @@ TEST(ThreadPoolTest, WithAStopFlagRangesAreShortAndNoneBeginsOnceItIsSet) {
           },
           &stop);
       EXPECT_GE(done, 1);
-      EXPECT_LE(done, threads * 32 * grain);  // what each had begun
+      EXPECT_LE(done, threads * 32 * grain);  // each thread's current piece
     }
   }
 }
@@ -314,7 +314,7 @@ TEST(ThreadPoolTest, ItsThreadsGiveWayToCallers) {
   std::thread other(call);
   call();
   other.join();
-  EXPECT_LE(by_the_other, 1);  // what it had begun
+  EXPECT_LE(by_the_other, 1);  // its current piece
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a manifest must say, and what becomes of one that is wrong or cut short: each entry of a
-// right one is taken away, replaced and broken in turn.
+// Required content of a manifest, and the handling of wrong or truncated ones: the tests remove,
+// replace and break each entry of a right manifest in turn.
 #include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

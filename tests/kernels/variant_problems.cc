@@ -34,7 +34,7 @@ std::vector<VariantProblem> GeluVariantProblems(DataType type) {
   return problems;
 }
 
-// Of an op whose cases reach every variant anyway: what they are, whatever they are filled with.
+// Problems of an op whose cases reach every variant anyway, whatever fills their inputs.
 std::vector<VariantProblem> ProblemsOfCases(const Op& op, DataType type) {
   std::vector<VariantProblem> problems;
   if (op.cases == nullptr) return problems;

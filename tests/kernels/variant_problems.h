@@ -24,7 +24,7 @@ std::vector<VariantProblem> MatmulVariantProblems(DataType type);
 
 // Problems of matmul with precision=tf32.
 std::vector<VariantProblem> Tf32Problems();
-// Of up to 8192 terms, both operands along k and not.
+// Tf32Problems with up to 8192 terms, both operands along k and not.
 std::vector<VariantProblem> LongTf32Problems();
 
 // REQUIRES: the op takes it.

@@ -19,7 +19,7 @@ struct VariantRow {
 
   std::string Name() const;  // "matmul mma_tiled bfloat16"
   std::vector<std::string> Names() const { return row->variant_names(type); }
-  // Whether a variant takes `problem`: OK, or why not.
+  // Returns OK if the variant takes `problem`, or the reason why it does not.
   absl::Status Takes(const Problem& problem, int variant) const;
   // The row's own choice for `problem`, which it supports.
   int Chosen(const Problem& problem) const;

@@ -36,7 +36,7 @@ struct Size {
 // the last of them in part empty.
 constexpr Size kAligned{2184, 1032, 4360};
 constexpr Size kOdd{2183, 1031, 4357};
-// What rows choose for themselves.
+// Size for the rows' own choices.
 constexpr Size kLarge{4104, 4104, 4360};
 
 VariantProblem Product(const Size& size, DataType type, bool transpose_a, bool transpose_b) {
@@ -149,7 +149,7 @@ class VariantsLargeTest : public ::testing::TestWithParam<DataType> {
 
   const OpCases cases_ = MatmulOp().cases();
   std::vector<Reached> reached_;
-  std::vector<Memory> pools_;  // what each input is cut from
+  std::vector<Memory> pools_;  // each input is cut from its pool
 };
 
 TEST_P(VariantsLargeTest, EveryTileMeetsTheDefinitionInRowsAtItsEdges) {

@@ -30,8 +30,8 @@ using ::testing::IsEmpty;
 
 constexpr uint8_t kPoisonNan = 0xFF;
 
-// A variant of softmax takes all rows up to its longest: these are as many as show its ends. What
-// it is chosen for it always runs.
+// A variant of softmax takes all rows up to its longest: these are enough to show its ends.
+// Problems that the row would choose it for always run.
 constexpr int kSoftmaxRunsMax = 16;
 
 // A row in one data type, and the instruction set to run it with.
@@ -163,7 +163,7 @@ TEST_P(VariantsRunTest, EveryVariantMeetsTheDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(Catalog, VariantsRunTest, ::testing::ValuesIn(Catalog()), CatalogName);
 
-// What precision=tf32 permits a row need not use: the figures show which do.
+// A row need not use the freedom that precision=tf32 gives: the figures show which rows do.
 class Tf32Test : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,6 @@
-// What rows say of their variants: names, which one a problem takes and which
-// ones could take it. Nothing is run here but refusals, so that a build for
-// GPUs shows its variants without one too.
+// The variants that rows offer: their names, the one that a problem takes and those that could
+// take it. Nothing runs here except refusals, so a build for GPUs shows its variants without a GPU
+// too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ std::vector<std::string> Missing(const std::vector<std::string>& names,
 
 TEST(VariantsTest, NamesAreDistinctAndNotEmpty) {
   ASSERT_FALSE(RowsWithVariants().empty());
-  std::map<const Implementation*, size_t> most;  // of a row, for one of its types
+  std::map<const Implementation*, size_t> most;  // variants per row, at most over its types
   for (const VariantRow& row : RowsWithVariants()) {
     SCOPED_TRACE(row.Name());
     const std::vector<std::string> names = row.Names();
@@ -93,8 +93,8 @@ TEST(VariantsTest, TheChoiceIsListedTakesTheProblemAndHasItsWorkspace) {
   }
 }
 
-// What is compiled and could never run is dead; what runs on no problem of ours
-// is unproven.
+// A compiled variant that can never run is dead code; a variant that takes none of our problems is
+// unproven.
 TEST(VariantsTest, EveryVariantTakesSomeProblem) {
   for (const VariantRow& row : RowsWithVariants()) {
     const std::vector<std::string> names = row.Names();

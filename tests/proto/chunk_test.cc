@@ -35,8 +35,8 @@ std::string Joined(const wire::FragmentedBytes& bytes) {
   return joined;
 }
 
-// What is read from a message: by us, with protobuf's parser for headers alone, or by protobuf
-// from the whole. Equal texts mean equal content; "refused" is a text too.
+// Text of a message as protobuf reads the whole, or as we read it, with protobuf's parser for
+// headers alone. Equal texts mean equal content; "refused" is a text too.
 std::string ReadByProtobuf(const std::string& message) {
   v1::ExecuteStreamResponse whole;
   if (!whole.ParseFromString(message)) return "refused";
@@ -206,7 +206,7 @@ TEST(ChunkTest, EveryFieldOfTheContractIsRead) {
   chunk.data.CopyTo(read.mutable_data()->data());
   EXPECT_EQ(read.DebugString(), whole.DebugString());
   EXPECT_EQ(v1::ExecuteStreamRequest::descriptor()->field_count(), 2);   // StreamMember
-  EXPECT_EQ(v1::ExecuteStreamResponse::descriptor()->field_count(), 3);  // the same, and kDone
+  EXPECT_EQ(v1::ExecuteStreamResponse::descriptor()->field_count(), 3);  // StreamMember, and kDone
 }
 
 TEST(ChunkTest, DoneIsUnknownInRequests) {
@@ -270,7 +270,7 @@ TEST(ChunkTest, AgreesOnMutatedMessages) {
     const std::string expected = ReadByProtobuf(message);
     const std::string read = ReadByUs(message, random());
     accepted += expected != "refused";
-    // What protobuf refuses may lie in a member that a later one replaced.
+    // The part that protobuf refuses may lie in a member that a later one replaced.
     if (expected == "refused" && MembersIn(message) > 1) continue;
     ASSERT_EQ(read, expected) << "round " << round;
   }

@@ -15,7 +15,7 @@
 
 namespace warpcall::testing {
 
-// Of random tests: WARPCALL_TEST_SEED, or one of its own, which it prints.
+// Seed for random tests: WARPCALL_TEST_SEED, or a new one, which it prints.
 inline uint32_t Seed() {
   const char* const given = std::getenv("WARPCALL_TEST_SEED");
   const uint32_t seed =

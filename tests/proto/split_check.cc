@@ -39,8 +39,8 @@ std::string TextOf(const wire::FragmentedBytes& data) {
   return copied;
 }
 
-// What `data` has of the whole message's tensors, which it takes from there. Empty when it is the
-// same.
+// Compares `split` with the whole message's tensors and removes their data from `whole`. Returns
+// the difference, empty if there is none.
 std::string TakeData(const wire::SplitMessage& split, v1::ExecuteRequest* whole) {
   if (static_cast<int>(split.tensor_data.size()) != whole->inputs_size())
     return absl::StrCat(split.tensor_data.size(), " tensors, protobuf reads ",

@@ -13,7 +13,7 @@ namespace warpcall::testing {
 // Splits `message`, an ExecuteRequest, cut into fragments at places derived from `seed`, and
 // compares. Empty when the law holds, otherwise what differs.
 std::string CompareWithProtobuf(absl::string_view message, uint32_t seed);
-// The same of a ModelInferRequest.
+// CompareWithProtobuf for a ModelInferRequest.
 std::string CompareInferWithProtobuf(absl::string_view message, uint32_t seed);
 
 }  // namespace warpcall::testing

@@ -24,7 +24,7 @@ using compiled::IsCompileError;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What a process of the test does for a source.
+// Stands in for the compiler in a process of the test.
 absl::StatusOr<std::string> Compile(const std::string& source,
                                     absl::Span<const std::string> options) {
   if (source == "crash") std::abort();

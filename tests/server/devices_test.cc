@@ -1,4 +1,4 @@
-// What main asks of this build's devices on a machine that has none but the CPU, or acts so.
+// This build's devices as main opens them where only the CPU exists, or seems to.
 #include "server/devices.h"
 
 #include <gtest/gtest.h>

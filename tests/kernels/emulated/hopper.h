@@ -61,7 +61,7 @@ struct Thread {
   ucontext_t context = {};
   std::unique_ptr<char[]> stack;
   uint32_t index = 0;
-  uint32_t rank = 0;  // of its block
+  uint32_t rank = 0;  // its block's rank in the cluster
   bool done = false;
   uint32_t cluster_arrivals = 0;
   uint32_t products = 0;  // begun so far
@@ -83,13 +83,13 @@ std::string Run(const Launch& launch, const std::function<void()>& body);
 // ---- For the instructions, in a thread of Run. ----
 
 Thread& Self();
-// Of this thread's block, or of the cluster's block `rank`.
+// Shared memory of this thread's block, or of the cluster's block `rank`.
 char* Shared(uint32_t address, size_t bytes);
 char* SharedOf(uint32_t rank, uint32_t address, size_t bytes);
 
 // Lets the other threads run until `ready()`.
 void WaitUntil(const std::function<bool()>& ready);
-// Of `count` threads of this thread's block that call it with the same `name`.
+// Waits until `count` threads of this thread's block have called it with the same `name`.
 void Meet(int name, int count);
 
 void InitBarrier(uint32_t address, int count);
@@ -100,7 +100,7 @@ bool HasEnded(uint32_t address, uint32_t parity);
 void ClusterArrive();
 void ClusterWait();
 
-// What the threads of a warp or a warpgroup show each other, by any key: each writes its own part.
+// Words that a warp's or a warpgroup's threads share under a key; each thread writes its own part.
 std::vector<uint32_t>& Board(uint32_t key, size_t words);
 
 // Ends the run with a message.

@@ -151,7 +151,7 @@ TEST(FileWatchTest, CallsAnewUntilItSucceeds) {
       absl::Milliseconds(1));
   Write(file, "b");
   third.WaitForNotification();
-  // What succeeded is not called anew: the fourth is of the next change.
+  // A success is not repeated: the fourth call belongs to the next change.
   EXPECT_FALSE(again.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
   Write(file, "c");
   again.WaitForNotification();

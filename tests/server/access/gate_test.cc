@@ -1,4 +1,4 @@
-// Who a call counts as, and what that means for its turn.
+// The principal that a call counts as, and the effect of that on its turn.
 #include "server/access/gate.h"
 
 #include <gmock/gmock.h>

@@ -136,7 +136,7 @@ class RandomPolicies {
   std::mt19937_64 random_;
 };
 
-// What the table says, as such a file would.
+// The table's policy, written as in such a file.
 Json Said(const Policy* policy) {
   if (policy == nullptr) return nullptr;
   Json entry = {{"share", policy->share},
@@ -149,7 +149,7 @@ Json Said(const Policy* policy) {
   return entry;
 }
 
-// What `file` says of the principal.
+// The entry that `file` means for the principal.
 Json Meant(const Json& file, const std::string& name) {
   const Json& own = file["principals"];
   if (!own.contains(name) && !file.contains("default")) return nullptr;

@@ -222,8 +222,8 @@ TEST(BalancerTest, ASlowerDeviceGetsWhatItCanDo) {
       RatioOf({.interarrival_ns = 1 / (0.97 * capacity_per_ns), .speeds = {0.8, 1}}), 0.8);
 }
 
-// Most of the time each device is at a search, of which nobody knows how long it takes. What is
-// predicted differs by some microseconds then, which must not send everything the same way.
+// Most of the time each device runs a search of unknown length. Predictions differ by some
+// microseconds then, which must not send everything the same way.
 TEST(BalancerTest, SearchesDoNotSendTheRestElsewhere) {
   for (const double searches : {0.1, 0.3, 0.6})
     for (const double search_ns : {20e6, 60e6, 100e6})

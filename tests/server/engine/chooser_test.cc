@@ -28,7 +28,7 @@ TEST_F(TuningTest, TheFastestOfItsClassIsServed) {
   for (const char* name : {"", "auto"}) EXPECT_EQ(Chosen(name, 1024), "last, tuned");
   EXPECT_EQ(Chosen("cpu", 1024), "even, tuned");
   EXPECT_EQ(Chosen("first", 1024), "first");
-  // Of its class no row of that family was measured.
+  // No row of that family was measured in this class.
   EXPECT_EQ(Chosen("reference", 1024), "truth");
 }
 
@@ -183,7 +183,7 @@ TEST_F(TuningTest, TheOldestClassMakesRoom) {
   for (const auto& tuned : classes) EXPECT_NE(tuned->device_model, "7");
 }
 
-// What a race detector looks at.
+// For a race detector.
 TEST_F(TuningTest, RequestsChooseWhileAClassIsTuned) {
   std::thread requests([this] {
     for (int i = 0; i < 2000; ++i) {

@@ -1,4 +1,4 @@
-// What ends jobs before they are done, and what keeps long ones from holding up others.
+// Causes that end jobs early, and limits that keep long jobs from holding up others.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What an execution keeps for a job, and from one job to the next.
+// State that an execution keeps for a job, and from one job to the next.
 #include "server/engine/execution.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ size_t PlansAlive() {
   return alive;
 }
 
-// What the plans that are made next say of themselves.
+// Traits of the plans that are made next.
 Plan::Traits traits;
 // The elements of all launches.
 int64_t launched = 0;

@@ -1,4 +1,4 @@
-// Whose turn it is by work done, which simulation_test holds every job against, is not shown here.
+// Turns by work done are not shown here: simulation_test checks them for every job.
 #include "server/engine/fair_queue.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ class FairQueueTest : public ::testing::Test {
   }
 
   FairQueue queue_;
-  double share_ = 1;  // of whoever pushes next
+  double share_ = 1;  // share of the next Push
   uint64_t last_id_ = 0;
 };
 
@@ -58,7 +58,7 @@ TEST_F(FairQueueTest, AShareOfThreeIsThreeTimesTheWork) {
   }
   for (const uint64_t principal : Pop(400)) ++jobs[principal];
   EXPECT_NEAR(jobs[1], 300, 2);
-  // What took longer than predicted counts by the share, too.
+  // Time beyond the prediction counts by the share, too.
   queue_.Correct(1, 120 * kUnit);
   queue_.Correct(2, 40 * kUnit);
   for (const uint64_t principal : Pop(80)) ++jobs[principal];

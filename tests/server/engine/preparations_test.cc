@@ -1,5 +1,5 @@
-// What implementations prepare, such as the search of an algorithm, is nobody's business but of
-// those who ask for the same.
+// A preparation of an implementation, such as the search of an algorithm, concerns only requests
+// that need the same one.
 #include "server/engine/preparations.h"
 
 #include <gtest/gtest.h>

@@ -206,7 +206,7 @@ class StarvingTest : public SchedulerTest {
     return ending;
   }
 
-  // What the scheduler's timer would do in so long a time.
+  // Does as the scheduler's timer would in that time.
   void Pass(int64_t ns) {
     for (; ns > 0 && scheduler_.watches(); ns -= Scheduler::kStarvedCheckPeriodNs) {
       scheduler_.EndStarved();

@@ -60,7 +60,7 @@ TEST(ServiceHistoryTest, WhatNobodyMeasuredMayTakeFarLongerThanItsGuess) {
   const ServiceHistory::Prediction small = history.Predict(0, {.bytes = 8192, .flops = 18'432});
   EXPECT_LT(small.ns_at_most, 1'000'000);
   const ServiceHistory::Prediction gelu = history.Predict(0, {.bytes = 8 << 20, .flops = 9 << 20});
-  EXPECT_LT(gelu.ns_at_most, 100'000'000);  // of 4 MiB
+  EXPECT_LT(gelu.ns_at_most, 100'000'000);  // gelu of 4 MiB
 }
 
 TEST(ServiceHistoryTest, ARateSetPredictsWhatNoJobWasOf) {
@@ -110,7 +110,7 @@ TEST(ServiceHistoryTest, AShortJobForgetsWhatLoadingTook) {
   for (const int64_t ns : {400'000'000, 20'000, 250'000'000, 21'000}) history.Note(0, kWork, ns);
   EXPECT_TRUE(history.Predict(0, kWork).measured());
   EXPECT_LT(history.Predict(0, kWork).ns, 8 * 21'000);
-  // What only varies is averaged.
+  // Times that merely vary are averaged.
   for (const int64_t ns : {21'000, 60'000}) history.Note(0, kWork, ns);
   EXPECT_GT(history.Predict(0, kWork).ns, 21'000);
 }

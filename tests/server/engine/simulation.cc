@@ -76,7 +76,7 @@ Outcome Simulation::Run() {
   if (oracle_.failure().empty()) Finish();
   outcome_.failure = oracle_.failure();
   if (!outcome_.failure.empty()) {
-    // What is broken is not worth taking apart in good order.
+    // A broken engine cannot be destroyed in good order: leak it.
     for (SteppedLane& at : lanes_) static_cast<void>(at.idle.release());
     static_cast<void>(engine_.release());
     for (auto& request : requests_) static_cast<void>(request.release());

@@ -1,10 +1,10 @@
 // The whole engine on one thread, in made-up time: what its clients, lanes, timers and devices do
 // is a list of events that a seed draws, so that a run that went wrong can be seen again.
 //
-// Others act wherever the engine holds no lock: between taking a job, copying its inputs in,
-// running and ending it, inside every callback, while staging comes back and between the looks for
-// what starves. A lane sleeps until it is called. What goes on at a finer grain is
-// ThreadSanitizer's.
+// Other events happen wherever the engine holds no lock: between taking a job, copying its inputs
+// in, running and ending it, inside every callback, while staging comes back and between the checks
+// for starving jobs. A lane sleeps until it is called. ThreadSanitizer covers interleavings at a
+// finer grain.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What may happen, one function each, and what the engine calls.
+// The events that may happen, one function each, and the calls that the engine makes.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ constexpr size_t kOperandBytesMax = 12 << 10;
 
 }  // namespace
 
-// What may be asked for.
+// Draws a request.
 void Simulation::Draw(Request* request) {
   // The first one sends most.
   request->key.principal = static_cast<uint64_t>(random_.OneIn(2) ? 0 : random_.Below(principals_));
@@ -28,7 +28,7 @@ void Simulation::Draw(Request* request) {
   };
   request->input_bytes = bytes();
   request->output_bytes = bytes();
-  // Of the same size as one before, so that both are prepared for the same.
+  // Takes the sizes of an earlier request, so that one preparation serves both.
   const Request* const alike =
       random_.OneIn(2) ? Any([](const Request&) { return true; }) : nullptr;
   if (alike == nullptr) return;
@@ -128,8 +128,8 @@ void Simulation::Ended(Request* request, const absl::Status& status, StagingBuff
   if (outputs.size() != (status.ok() ? 1 : 0))
     oracle_.Fail(absl::StrCat("request ", request->key.id, " has ", outputs.size(), " outputs"));
   request->answer = std::move(outputs);
-  // Whether the next of several that make room must do so, the oracle knows as long as nobody comes
-  // in between.
+  // If several make room in turn, the oracle can only tell that the next must do so while no other
+  // event comes between.
   if (ender_ != Ender::kSubmit || newcomer_ == request) Interleave();
 }
 

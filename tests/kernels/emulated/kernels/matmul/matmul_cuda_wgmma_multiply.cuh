@@ -24,7 +24,7 @@ void WaitForProducts() {
 
 inline float TruncatedToTf32(uint32_t bits) { return std::bit_cast<float>(bits & 0xFFFFE000); }
 
-// Of an operand in shared memory.
+// Reads an operand's element from shared memory.
 template <typename T, Adjacent kAdjacent>
 float ElementOf(uint64_t descriptor, uint32_t outer, uint32_t k) {
   const auto field = [&](int from) {

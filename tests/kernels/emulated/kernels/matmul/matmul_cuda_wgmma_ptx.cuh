@@ -13,7 +13,7 @@
 
 namespace warpcall::emulated {
 
-// What a tensor map holds, in its place.
+// Stands in for a tensor map.
 struct MatrixMap {
   char* data;
   int64_t columns;
