@@ -1,4 +1,4 @@
-// Tells if this system knows the name localhost: a bare root has no /etc/hosts.
+// Finds out if this system knows the name localhost: a bare root has no /etc/hosts.
 #pragma once
 
 #include <netdb.h>

@@ -15,7 +15,7 @@
 
 namespace warpcall::testing {
 
-// What stands in the file; "" when there is none.
+// Returns the file's content; "" if there is no such file.
 inline std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};

@@ -1,4 +1,4 @@
-// Whether a thread has come to rest, told by the system and not by a stopwatch.
+// Finds out from the system, not by a stopwatch, that a thread has come to rest.
 #pragma once
 
 #include <sys/types.h>

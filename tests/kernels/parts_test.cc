@@ -95,7 +95,7 @@ Memory RunInRounds(const Whole& whole, int64_t parts_per_round) {
   for (int64_t part = 0; part < parts; part += parts_per_round) {
     const int64_t count = std::min(parts_per_round, parts - part);
     const Problem round = TakeParts(whole.op, whole.problem, count);
-    // Of a tensor of `bytes`, the bytes that the `first` parts take.
+    // Bytes that the first so many parts have of a tensor of `bytes`.
     const auto of_parts = [parts](size_t bytes, int64_t first) {
       return bytes / static_cast<size_t>(parts) * static_cast<size_t>(first);
     };

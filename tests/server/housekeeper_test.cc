@@ -78,7 +78,7 @@ TEST(HousekeeperTest, TheOneThatIsDueFirstGoesFirst) {
   EXPECT_EQ(order, "ab");
 }
 
-// What the work uses may go when Stop has returned.
+// Objects that the work uses may be destroyed once Stop has returned.
 TEST(HousekeeperTest, StopWaitsForWorkUnderWay) {
   absl::Notification begun;
   std::atomic<bool> ended{false};

@@ -106,7 +106,7 @@ TEST(CheckHostPort, ThisMachineHasNotAllAddresses) {
 TEST(CheckHostPort, APortThatIsFreeOnOneAddressOnlyIsInUse) {
   if (!testing::KnowsLocalhost()) GTEST_SKIP() << "this system does not know localhost";
   const Listener listener;
-  // Of both families, where the machine has them.
+  // localhost has addresses of both families, where the machine has both.
   const absl::Status status = CheckHostPort(absl::StrCat("localhost:", listener.port()));
   ExpectRefusal(status, absl::StrCat("port ", listener.port(), " is in use"));
 }
@@ -218,7 +218,7 @@ TEST(SocketLock, ASocketThatIsListenedAtWithoutALockIsInUse) {
   auto listener = std::make_unique<Listener>(path);
   ExpectRefusal(SocketLock::Take(path).status(), "the socket is in use by this process: ");
   EXPECT_EQ(folder.Names(), std::vector<std::string>({"w.sock"}));
-  // What it leaves behind is nobody's.
+  // Nobody owns the socket that the listener leaves behind.
   listener.reset();
   std::ofstream(folder.Path("w.sock.lock")) << "4194304";
   EXPECT_TRUE(SocketLock::Take(path).ok());

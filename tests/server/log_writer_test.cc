@@ -81,7 +81,7 @@ TEST(LogWriterTest, LinesOfEachThreadComeOutInTheirOrder) {
   EXPECT_EQ(writer.dropped(), 0);
 }
 
-// What it can't write yet it holds up to its limit; the rest is one gap, told of where it is.
+// The writer holds unwritten lines up to its limit; the rest is one gap, reported in its place.
 TEST(LogWriterTest, WhoDoesNotReadHoldsUpNobody) {
   constexpr int kLines = 1000;
   LogWriter writer({.bytes_max = 64 << 10, .notice = Notice});

@@ -50,7 +50,7 @@ TEST_F(TrimRuleTest, TheFirstLookIsWhatGrowthIsCountedFrom) {
   EXPECT_FALSE(IsDue(2000, 0));
 }
 
-// What nobody can give back, such as staging that was touched, is not tried again each second.
+// Memory that cannot be given back, such as touched staging, is not tried again each second.
 TEST_F(TrimRuleTest, WhatStayedIsNotTriedAgain) {
   EXPECT_FALSE(IsDue(100, 0));
   EXPECT_TRUE(IsDue(500, 0));

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 class SmallFileTest : public ::testing::Test {
  protected:
-  // What reading it ends with. A call that blocks is ended by the test's time limit.
+  // Error of reading the file. A call that blocks is ended by the test's time limit.
   static std::string Wrong(const std::string& path) {
     return std::string(ReadSmallFile("flag", path).status().message());
   }

@@ -16,11 +16,11 @@
 
 namespace warpcall::testing {
 
-// What RunWithoutIpv6 returns where the system lets no process filter its calls.
+// Result of RunWithoutIpv6 if the system lets no process filter its calls.
 inline constexpr int kNoFilter = 77;
 
-// Asks in a process of its own, where there are no sockets of IPv6: 0: `check` is true; 1: it is
-// not.
+// Runs `check` in a process of its own, without sockets of IPv6. Returns 0 if `check` is true, 1 if
+// it is not.
 inline int RunWithoutIpv6(absl::FunctionRef<bool()> check) {
   const pid_t process = fork();
   if (process == 0) {

@@ -117,7 +117,7 @@ Oracle::Before Oracle::BeforeSubmit(const Request& request) const {
 
 void Oracle::AskedForRoom(uint64_t principal, int devices, const absl::Status& room) {
   if (depth_ > 0) return;
-  bool hopeless = !refusing_;  // what drains has something else to say
+  bool hopeless = !refusing_;  // a draining engine has other errors
   Request request;
   request.key.principal = principal;
   for (request.device = 0; request.device < devices; ++request.device) {

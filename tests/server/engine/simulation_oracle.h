@@ -1,4 +1,4 @@
-// What must hold of an engine whatever happens in whatever order: see Simulation, which tells it.
+// Rules that hold for an engine whatever happens in whatever order. Simulation feeds the events.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ struct Request {
   bool looks = false;  // its kernel looks at its stop flag
   size_t input_bytes = 0;
   size_t output_bytes = 0;
-  int64_t run_ns = 0;  // what it takes the device
-  // What its row prepares for, if it does: the device's restarts, bytes in and out.
+  int64_t run_ns = 0;  // device time that it takes
+  // Key of the row's preparation, if there is one: the device's restarts, bytes in and out.
   std::optional<std::tuple<int64_t, size_t, size_t>> to_prepare;
   std::atomic<bool> cancelled{false};
   RequestTrace trace;
@@ -40,31 +40,31 @@ struct Request {
   int64_t submitted_ns = 0;
   int64_t taken_ns = 0;
   int64_t begun_ns = 0;
-  bool is_unwanted = false;  // when it was begun
+  bool is_unwanted = false;  // when it began
   int64_t predicted_ns = 0;  // set when it is taken, as the next one
   bool may_be_long = false;
-  // A lane of the device's own; until that has said that it is done with it.
+  // A lane of the device's own, until that lane has reported that it is done with the request.
   std::optional<LaneKind> lane;
   bool copied = false;
   bool preparing_failed = false;
   bool launched = false;
-  bool saw_stop = false;       // its kernel did
-  bool device_failed = false;  // under it
+  bool saw_stop = false;       // its kernel saw the flag
+  bool device_failed = false;  // while it ran
   int ends = 0;
   StagingBuffers answer;  // until its client has read it
 };
 
-// Who ends a request that waits.
+// Causes that end a waiting request.
 enum class Ender : uint8_t { kNobody, kSubmit, kCancel, kStarving, kEndAll };
 
-// The law: one object per schedule. The first thing that is wrong stays in failure().
+// The rules: one object per schedule. failure() keeps the first violation.
 //
-// No principal falls behind. The queue keeps an account of each: the device time that its jobs
-// were predicted to take when they were taken, corrected by what they took when they have left, if
-// that is a turn (1 ms) more or less. Who comes to wait while nothing of its own does starts no
-// lower than the present: the lowest account of those that wait whenever a job is taken, which
-// never goes back. A job may be taken only from one whose account is at most a turn above that of
-// everyone whose next job might have been taken instead.
+// No principal falls behind. The queue keeps an account for each principal: the predicted device
+// time of its jobs, charged when they are taken, and corrected when they leave if the measured time
+// differs by a turn (1 ms) or more. A principal that begins to wait starts no lower than the
+// present if none of its jobs waits: the lowest account of those that wait whenever a job is taken,
+// which never goes back. A job may be taken only if its principal's account is at most a turn above
+// that of everyone whose next job might have been taken instead.
 //
 // From that follows what start-time fair queueing promises (Goyal, Vin and Cheng 1996). Let f have
 // a job waiting throughout an interval, at whose beginning the accounts of f and g are F and G.
@@ -73,16 +73,16 @@ enum class Ender : uint8_t { kNobody, kSubmit, kCancel, kStarving, kEndAll };
 // interval, without that job. Where it began with a job of f that was taken though g's next might
 // have been, F - G is 1 ms at most: f lags by two turns and a job, however long both have work.
 //
-// The oracle keeps the accounts by what it sees of the jobs, and holds every job that is taken
-// against the next one of every other principal.
+// The oracle derives the accounts from the jobs that it sees, and compares every job that is taken
+// with the next job of every other principal.
 class Oracle {
  public:
   static constexpr int kDevicesMax = 2;
   static constexpr int kPrincipalsMax = 4;
   using Requests = std::vector<std::unique_ptr<Request>>;
 
-  // All outlive it. `depth`: of events inside callbacks of the engine, where others may have left
-  // the queue which have not ended yet.
+  // All arguments outlive the oracle. `depth` counts events inside callbacks of the engine; there,
+  // other requests may have left the queue without having ended yet.
   Oracle(const EngineOptions* options, const Requests* requests, const int64_t* now_ns,
          const int* depth)
       : options_(*options), requests_(*requests), now_ns_(*now_ns), depth_(*depth) {}
@@ -95,46 +95,46 @@ class Oracle {
   }
   void Closed() { closed_ = true; }
 
-  // What the queue of a request's device was like before it came, itself not counted.
+  // Queue of a request's device before the request came, without the request.
   struct Before {
     Load all = {};
-    Load own = {};                 // of its principal
-    int64_t requests_of_most = 0;  // of the principal that has most
-    int64_t running_ns = 0;        // that lanes are still expected to take
+    Load own = {};                 // the principal's
+    int64_t requests_of_most = 0;  // the largest of one principal
+    int64_t running_ns = 0;        // time that lanes are still expected to take
     bool refuses = false;
     bool may_refuse = false;
   };
   Before BeforeSubmit(const Request& request) const;
-  // It is about to be submitted.
+  // The request is about to be submitted.
   void Comes(const Request& request);
-  // `job`: what is left of a refused one.
+  // `job`: a refused job as Submit left it.
   void Submitted(const Request& request, const Before& before, const absl::Status& status,
                  const Job* job);
-  // What CheckRoomFor said to a principal.
+  // CheckRoomFor returned `room` for a principal.
   void AskedForRoom(uint64_t principal, int devices, const absl::Status& room);
-  // A lane, or the thread that brought it (no `lane`), has the job, and its staging.
+  // A lane, or the thread that brought the job (no `lane`), has the job and its staging.
   void Taken(Request* request, std::optional<LaneKind> lane, const StagingPool& staging);
-  // The lane has said that it is done with it.
+  // The lane has reported that it is done with the request.
   void Left(Request* request);
   void InputsCopied(const Request& request);
   void Begun(const Request& request, const absl::Status& status);
-  // Its row is asked to prepare.
+  // The request's row is about to prepare.
   void Prepares(const Request& request);
-  // It has run, so that others need not be prepared for the same.
+  // The request has run, so others with the same preparation need none.
   void Prepared(const Request& request);
   bool IsPrepared(const Request& request) const;
   // The kernel looks at its flag.
   void Looked(const Request& request, bool is_set);
   // EndStarved is about to be called.
   void LooksForStarving(int device, const StagingPool& staging);
-  // Called before the request's state changes. `newcomer`: for which it makes room.
+  // Called before the request's state changes. `newcomer`: the request that it makes room for.
   void Ended(const Request& request, const absl::Status& status, Ender ender,
              const Request* newcomer);
-  // Between steps: what engine and oracle count is the same.
+  // Called between steps: the engine's counts equal the oracle's.
   void Compare(int device, const Engine::Parts& parts);
-  // A lane of this kind sleeps, and none seeks: no work that may run is left lying. `watched`:
-  // EndStarved was the last step, so that a running job which has turned out to be long counts as
-  // such.
+  // A lane of this kind sleeps, and no lane seeks: no job that may run is left waiting.
+  // `watched`: EndStarved was the last step, so a running job that has turned out to be long
+  // counts as such.
   void NothingToDo(int device, LaneKind kind, const StagingPool& staging, bool watched);
   void AllOver(int64_t devices_lost, bool every_device_is_lost);
 
@@ -142,8 +142,8 @@ class Oracle {
   const std::string& failure() const { return failure_; }
 
  private:
-  // A principal's account on a device, or the device's present: exact, but for what becomes of it
-  // in callbacks, where it is not seen who still waits.
+  // A principal's account on a device, or the device's present: exact except for changes in
+  // callbacks, where the oracle does not see which requests still wait.
   struct Account {
     int64_t least_ns = 0;
     int64_t most_ns = 0;
@@ -155,44 +155,44 @@ class Oracle {
   struct Books {
     Account present;
     Account of[kPrincipalsMax];
-    Account before_push;  // of the principal that submits
+    Account before_push;  // the submitting principal's
   };
 
   Load Waiting(int device, int64_t principal = -1) const;
-  // That lanes are still expected to take for what they have.
+  // Time that lanes are still expected to take for their jobs.
   int64_t RunningNs(int device) const;
-  // When to come again once `work_ns` more have been done.
+  // Retry hint if `work_ns` more has to be done first.
   int64_t PushbackMs(int device, int64_t work_ns) const;
-  // What is said of a queue in which `held` wait, to one that makes room (`own` of them are its
-  // own) or finds none (`own` are to come).
+  // Message about a full queue with `held` waiting, for a principal that makes room (`own` of them
+  // are its own) or finds none (`own` are to come).
   std::string FullText(size_t resource, const Load& held, const Load& own, bool makes_room) const;
-  // `text` stands in the message, and the hint says when to retry; null: that it says something.
+  // The message contains `text`, and the hint says when to retry; null: any hint will do.
   void CheckTold(const Request& request, const absl::Status& status, const std::string& text,
                  std::optional<int64_t> pushback_ms);
   size_t Staged(int device, int64_t principal = -1) const;
-  // Whether the request's principal has a right to the staging that it takes.
+  // Returns true if the request's principal has a right to the staging that it takes.
   bool MayHave(const Request& request) const;
-  // Whose jobs are asked for: by device, principal and, unless all are meant, kind of lane.
+  // Selects jobs by device, principal and kind of lane (nullopt: every kind).
   struct Of {
     int device;
     uint64_t principal;
     std::optional<LaneKind> lane;
   };
   static bool MayBeLong(const Job& job);
-  // Of the jobs of one principal.
+  // Order among the jobs of one principal.
   static std::pair<int64_t, uint64_t> OrderOf(const Request& request);
   LaneKind LaneOf(const Request& waiting) const;
-  // Whether it waits for others on the lanes of its kind.
+  // Returns true if the request waits for others on the lanes of its kind.
   bool HeldBack(const Request& waiting, bool as_it_turned_out) const;
-  // The first job of those that are not held back; null: none.
+  // The first job that is not held back; null: none.
   const Request* NextOf(const Of& of, bool as_it_turned_out) const;
-  // The same if there is staging for it.
+  // NextOf, but only a job that finds its staging.
   const Request* NextThatMayRun(const Of& of, const StagingPool& staging,
                                 bool as_it_turned_out = true) const;
-  // One lane is kept for short work.
+  // Long jobs leave one lane for short work.
   bool LongOnesWait(int device, bool as_it_turned_out = true) const;
   void CheckTurn(const Request& request, LaneKind lane, const StagingPool& staging);
-  // The accounts, when a job is taken, and when one does not come to wait after all.
+  // Update the accounts when a job is taken, and when a job does not come to wait after all.
   void Charge(const Request& request);
   void DoesNotWait(const Request& request);
   void CheckRefusal(const Request& request, const Before& before, const absl::Status& status,

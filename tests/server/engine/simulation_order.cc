@@ -1,4 +1,4 @@
-// Who of those that wait is next, and on which lane.
+// Finds the next of the waiting jobs, and the lane that may run it.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

@@ -20,8 +20,8 @@
 namespace warpcall::testing {
 namespace {
 
-// A million take some half a minute of two cores. What is instrumented, or has to share them, gets
-// as far as it may.
+// A million schedules take some half a minute of two cores. Instrumented or busy processes get as
+// far as they may.
 #if defined(NDEBUG)
 constexpr uint64_t kSchedules = 1'000'000;
 #else

@@ -164,7 +164,7 @@ class Simulation {
   const bool is_traced_;
   Outcome outcome_;
   int64_t now_ns_ = 1'000'000'000;
-  int depth_ = 0;  // of events inside callbacks
+  int depth_ = 0;  // counts events inside callbacks
   EngineOptions options_;
   DeviceKind kind_ = DeviceKind::kCpu;
   int principals_ = 1;
@@ -187,8 +187,8 @@ class Simulation {
   bool drain_is_over_ = false;
   Ender ender_ = Ender::kNobody;
   const Request* newcomer_ = nullptr;
-  Request* running_ = nullptr;  // whose kernel may be launched now
-  // Devices, and bytes in and out that plans are being made for: who asks for one of them waits.
+  Request* running_ = nullptr;  // its kernel may be launched now
+  // Devices, and bytes in and out, whose plans are being made; other requests for them wait.
   std::set<std::tuple<int, size_t, size_t>> planning_;
 };
 

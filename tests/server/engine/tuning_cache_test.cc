@@ -257,7 +257,7 @@ TEST_F(TuningCacheTest, ARowThatBecameSlowerIsLoggedWithBothStamps) {
 TEST_F(TuningCacheTest, TheShippedTableIsWhole) {
   const auto text = ParseTuning(registry_, ShippedTuning());
   ASSERT_TRUE(text.ok()) << text.status();
-  // What is shipped is not written into anybody's file.
+  // Shipped classes are not written into anybody's file.
   TuningTable table(registry_);
   const auto cache = Open(&table);
   TunedClass shipped = Measured(64, {{kLast, 10}});

@@ -1,4 +1,4 @@
-// What a benchmark makes of a machine that does other work, runs at other clocks and changes its
+// Benchmarks on a machine that does other work, runs at other clocks and changes its
 // state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST_F(RoundsTest, DisturbedSamplesAreTakenAgain) {
   EXPECT_GE(surroundings.waits(), 1);
 }
 
-// What copies wait for, between a row's samples, is nothing that those tell of.
+// Disturbances of copies between a row's samples say nothing about the samples.
 TEST_F(RoundsTest, OnlyWhatDisturbsTheSampleItselfCounts) {
   int disturbances = 0;
   int before = 0;
@@ -64,7 +64,7 @@ TEST_F(RoundsTest, OnlyWhatDisturbsTheSampleItselfCounts) {
   const v1::BenchmarkResponse report =
       Run({{"copy", disturbed, Family::kCpu}, {"row", Always(300 * kMicrosecond)}});
   EXPECT_GT(disturbances, 10);
-  EXPECT_LT(Launches("row").size(), 150u);  // of which 100 are samples
+  EXPECT_LT(Launches("row").size(), 150u);  // 100 of them are samples
   EXPECT_FALSE(report.results(0).unstable());
 }
 

@@ -75,7 +75,7 @@ TEST_F(RoundsTest, ResultsComeAsGroupsAreDone) {
   EXPECT_EQ(report.results(3).verdict(), "slower by 3233 %");
 }
 
-// What held up the last launches before the order was made.
+// Only the row's last launches before the order is made are held up.
 TEST_F(RoundsTest, ARowThatWasHeldUpOnceIsNotPutLast) {
   int launches = 0;
   const Cost held_up = [&](int64_t, int64_t) {

@@ -81,7 +81,7 @@ class CatalogTest : public ::testing::TestWithParam<DataType> {
 
   Registry registry_;
   CpuDevice device_{2};
-  int64_t wall_ns_ = 0;  // of the last run
+  int64_t wall_ns_ = 0;  // the last run's
 };
 
 void ExpectSensible(const v1::BenchmarkResult& result, int64_t wall_ns) {
@@ -165,7 +165,7 @@ TEST_P(CatalogTest, NothingIsTimedToo) {
 INSTANTIATE_TEST_SUITE_P(DataTypes, CatalogTest, ::testing::ValuesIn(kDataTypes),
                          [](const auto& param_info) { return DataTypeName(param_info.param); });
 
-// What made-up rows do besides copying; set by the test that runs them.
+// Actions of made-up rows besides copying; set by the test that runs them.
 struct Script {
   absl::Mutex mutex;
   std::set<const void*> inputs ABSL_GUARDED_BY(mutex);
@@ -360,7 +360,7 @@ TEST_F(MadeUpRowsTest, LaunchesOfOnePlanTakeTurnsAtAllSets) {
   const Problem problem = *MakeProblem(IdentityOp(), {{DataType::kFloat32, {kElements}}}, {});
   const int64_t sets = SetsFor(OperandLayout(problem).bytes, device_.properties());
   ASSERT_GT(sets, 1);
-  iterations_ = static_cast<int>(sets);  // of one launch each on a slow machine
+  iterations_ = static_cast<int>(sets);  // one launch each on a slow machine
   const std::vector<v1::BenchmarkResult> results = Results({row});
   absl::MutexLock lock(&script_.mutex);
   EXPECT_EQ(static_cast<int64_t>(script_.inputs.size()), sets);

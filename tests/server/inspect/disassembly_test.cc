@@ -35,7 +35,7 @@ class DisassemblyTest : public ::testing::Test {
   const testing::TempFolder folder_;
 };
 
-// What cuobjdump of CUDA 12.8 prints, in short: of each part of a program, whichever has the
+// Short form of the output of CUDA 12.8's cuobjdump: every part of a program, whichever has the
 // kernel.
 constexpr char kDump[] = R"(cat <<'END'
 Fatbin ptx code:

@@ -91,7 +91,7 @@ TEST(NormalSequenceTest, DependsOnSeedAndInputOnly) {
   EXPECT_NE(Draw(5, 1, 1000), Draw(5, 0, 1000));
 }
 
-// The same on every machine: these were computed once.
+// Compares with values that were computed once: every machine must draw the same bits.
 TEST(NormalSequenceTest, HasTheSameBitsEverywhere) {
   const std::vector<float> values = Draw(42, 0, kElements);
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a (Fowler, Noll, Vo)

@@ -1,4 +1,4 @@
-// What is foretold of rows of matmul, on a device whose launches take as long as the test says.
+// Predictions for rows of matmul, on a device whose launches take as long as the test says.
 #include "server/inspect/foresight.h"
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ class ForesightTest : public ::testing::Test {
     properties_.multiprocessors = kThreads;
   }
 
-  // Of a row of `op` that takes `cost` nanoseconds for a first input of so many rows. Pieces that
-  // are cut have the problem's operands, which nobody touches.
+  // Predicts a row of `op` that takes `cost` nanoseconds for a first input of so many rows. Pieces
+  // use the problem's operands, which nobody touches.
   double Predict(const Op& op, const Problem& problem, std::function<int64_t(int64_t rows)> cost) {
     const Implementation row = {
         .name = "row",
@@ -62,7 +62,7 @@ class ForesightTest : public ::testing::Test {
   DeviceProperties properties_;
   std::unique_ptr<Stream> stream_;
   cpu::ThreadPool pool_{1};
-  // Of 4096 rows of a, which share 64 MiB of b.
+  // 4096 rows of a, which share 64 MiB of b.
   const Problem product_ = *MakeProblem(
       MatmulOp(), {{DataType::kFloat32, {4096, 4096}}, {DataType::kFloat32, {4096, 4096}}}, {});
   double doubted_ns_ = 5.0 * kSecond;
@@ -76,7 +76,7 @@ TEST_F(ForesightTest, PiecesHaveARowForEveryThread) {
   EXPECT_EQ(launched_.front(), kThreads);
 }
 
-// What every piece has to read before it computes.
+// Every piece has to read b before it computes.
 TEST_F(ForesightTest, WhatAllPartsShareIsCountedOnce) {
   const auto cost = [](int64_t rows) { return 300 * kMillisecond + rows * kMillisecond; };
   EXPECT_NEAR(Predict(MatmulOp(), product_, cost), 4.396e9, 1e7);

@@ -89,7 +89,7 @@ TEST(HostMeterTest, CountsThreadsThatStartedSince) {
   EXPECT_GE(Longest(activity), kWorkNs);
 }
 
-// What came before the meter is not its time.
+// Work before the meter's construction does not count.
 TEST(HostMeterTest, CountsFromItsConstruction) {
   Work(10 * kWorkNs);
   const int64_t before_ns = OwnCpuNs();

@@ -74,7 +74,7 @@ struct Asked {
   std::atomic<bool> cancelled{false};
   absl::Notification done;
   absl::StatusOr<std::string> answer = absl::UnknownError("not yet");
-  int ahead = -1;  // of it, when it was taken
+  int ahead = -1;  // tasks before it, when it was taken
   std::atomic<int> used{0};
 
   const absl::StatusOr<std::string>& Await() {
@@ -181,7 +181,7 @@ class PlayedChildTest : public InspectorTest {
   }
 
   Descriptor server_end_;
-  Channel channel_{-1};  // of the child that the test plays
+  Channel channel_{-1};  // the played child's end
   int64_t deadline_ns_ = 0;
   std::vector<std::string> parts_;  // the inspector's thread's until the task is done
 };
@@ -311,7 +311,7 @@ class BusyInspectorTest : public InspectorTest {
 
   absl::Notification started_;
   absl::Notification release_;
-  std::vector<std::string> order_;  // of the requests beside "long", which run one at a time
+  std::vector<std::string> order_;  // requests beside "long", which run one at a time
   Asked long_;
 };
 

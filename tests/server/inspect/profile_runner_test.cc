@@ -1,4 +1,4 @@
-// What Profile runs where memory is cut into rounds and copied: a request in pieces, a kernel
+// Runs of Profile with memory in rounds and copies: a request in pieces, a kernel
 // whole.
 #include "server/inspect/profile_runner.h"
 

@@ -88,7 +88,7 @@ TEST(ProfileRowsTest, ThreadsAndCountersAreRowsOfTheirOwn) {
   EXPECT_EQ(thread.kind(), kThreadRow);
   EXPECT_EQ(thread.calls(), 2);
   EXPECT_EQ(thread.total_ns(), 500);
-  EXPECT_DOUBLE_EQ(thread.fraction(), 0.25);  // of both runs' 2000
+  EXPECT_DOUBLE_EQ(thread.fraction(), 0.25);  // both runs take 2000
   EXPECT_EQ(RowNamed(rows, "cpu thread 0").total_ns(), 1500);
   EXPECT_EQ(RowNamed(rows, "waiting for a core").total_ns(), 50);
   const v1::ProfileRow& misses = RowNamed(rows, "cache misses");
@@ -96,7 +96,7 @@ TEST(ProfileRowsTest, ThreadsAndCountersAreRowsOfTheirOwn) {
   EXPECT_EQ(misses.calls(), 3);
   EXPECT_EQ(misses.bytes(), 192);
   EXPECT_EQ(misses.total_ns(), 0);
-  // What the device did is told as without them.
+  // The device's rows stay as they are without threads and counters.
   EXPECT_DOUBLE_EQ(RowNamed(rows, "k").fraction(), 400.0 / 600);
 }
 
@@ -106,7 +106,7 @@ TEST(ProfileRowsTest, ThreadsThatNeverWaitedHaveNoRowOfIt) {
   for (const v1::ProfileRow& row : RowsOf(watched)) EXPECT_NE(row.name(), "waiting for a core");
 }
 
-// Of 100 ns that two threads were ready to run, so many were others'.
+// Two threads were ready to run for 100 ns; other work had `others_ns` of them.
 std::string WhenOthersHad(int64_t others_ns) {
   Watched watched;
   watched.runs = {{.submitted_ns = 0, .done_ns = 60}};
@@ -122,7 +122,7 @@ TEST(ProfileRowsTest, AQuarterOfTheThreadsTimeIsWhatOthersMayHave) {
   EXPECT_EQ(WhenOthersHad(60), "other work took 60 % of the threads' time");
 }
 
-// Of which the host's threads only start the work.
+// The host's threads only start the work of a GPU's runs.
 TEST(ProfileRowsTest, OfAGpusRunsOthersMayHaveAQuarterToo) {
   Watched watched;
   watched.runs = {{.submitted_ns = 0, .done_ns = 60}, {.submitted_ns = 100, .done_ns = 140}};

@@ -35,7 +35,7 @@ TEST(RankTest, IntervalsThatOverlapAreNotTold) {
 TEST(RankTest, WhatIsUnstableOrDidNotRunHasNoRank) {
   v1::BenchmarkResult unstable = Result(10, 50, 100);
   unstable.set_unstable(true);
-  unstable.set_verdict("fastest");  // of a time before
+  unstable.set_verdict("fastest");  // left from an earlier ranking
   v1::BenchmarkResult failed;
   failed.set_error("broken");
   EXPECT_EQ(Verdicts({unstable, failed, Result(99, 100, 101)}),

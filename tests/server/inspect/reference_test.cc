@@ -102,8 +102,8 @@ TEST(ReferenceTest, WithoutTimeOneSliceIsCompared) {
   EXPECT_EQ(error.relative, 0);
 }
 
-// What is compared is spread over the output, its ends included: rows of a matrix that are all
-// wrong but for the first are seen.
+// The compared slices are spread over the output, ends included: an error in all rows of a matrix
+// but the first is seen.
 TEST(ReferenceTest, ASampleIsSpreadFromEndToEnd) {
   constexpr int64_t kRows = 3'000'000;  // more slices than are ever compared
   const Problem problem = *MakeProblem(SoftmaxOp(), {{DataType::kFloat32, {kRows, 1}}}, {});
@@ -128,7 +128,7 @@ TEST(ReferenceTest, ASampleIsSpreadFromEndToEnd) {
   }
 }
 
-// Of every second row, which is what there is room for, and not of those between.
+// There is room to compare every second row; the ranges leave out the rows between.
 TEST(ReferenceTest, RangesHoldAllThatIsComparedAndLittleElse) {
   constexpr int64_t kColumns = int64_t{1} << 17;
   constexpr int64_t kRows = 2 * Reference::kElementsMax / kColumns;

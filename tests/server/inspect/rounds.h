@@ -61,7 +61,7 @@ class RoundsTest : public ::testing::Test {
  protected:
   explicit RoundsTest(DeviceKind kind = DeviceKind::kCpu) : device_(kind) {}
 
-  // The results in the rows' order. What was told is kept.
+  // Returns the results in the rows' order, and keeps every report in told_.
   v1::BenchmarkResponse Run(const std::vector<MadeUp>& rows) {
     std::vector<Implementation> implementations;
     for (const MadeUp& row : rows) implementations.push_back(ToImplementation(row));

@@ -60,7 +60,7 @@ TEST(DriftTest, IsThatOfTheMediansOfRunsInTheirOrder) {
   EXPECT_DOUBLE_EQ(Drift({10, 90, 10, 10, 10, 12, 15, 15, 1}, 3), 0.5);
   EXPECT_DOUBLE_EQ(Drift({10, 15, 10, 15, 10, 15, 10, 15}, 4), 0);
   EXPECT_DOUBLE_EQ(Drift({4, 3, 2, 1}, 4), 3);
-  // Of ten samples the runs have two, three, two and three.
+  // Ten samples make runs of two, three, two and three.
   EXPECT_DOUBLE_EQ(Drift({5, 5, 4, 9, 4, 5, 5, 4, 6, 4}, 4), 0.25);
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMicrosecond = 1'000;
 constexpr int64_t kMillisecond = 1'000'000;
 
-// What the test says there is to be seen, which a pause may change.
+// State of the made-up machine; a pause may change it.
 struct Seen {
   int64_t now_ns = 0;
   int64_t service_ns = 0;

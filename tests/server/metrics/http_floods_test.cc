@@ -1,4 +1,4 @@
-// What the port for operators answers to clients that mean no good, or know no better.
+// Answers of the operators' port to hostile or broken clients.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -6,11 +6,11 @@
 namespace warpcall::testing {
 
 struct Seen {
-  // Of a server with a GPU that says all of itself; without one, families that only GPUs have must
-  // be absent.
-  bool gpu = false;
-  // Requests have run, on a GPU a compiled one; until then, what appears with its first observation
+  // The server has a GPU that reports all its figures; without a GPU, families that only GPUs have
   // must be absent.
+  bool gpu = false;
+  // Requests have run, on a GPU a compiled one; until then, families that appear with their first
+  // observation must be absent.
   bool runs = false;
 };
 

@@ -26,7 +26,7 @@ bool IsCounter(const std::string& series) {
           absl::StrContains(series, "_sum{") || absl::StrContains(series, "_count{"));
 }
 
-// Of what TraceOf makes: two pairs, five phases of a kernel, two runs.
+// TraceOf fills: two pairs, five phases of a kernel, two runs.
 constexpr int kHistograms = 2 + 5 + 2;
 
 // Within one scrape: no bucket is under the one before it, and count equals the last. Histograms

@@ -15,7 +15,7 @@
 namespace warpcall::testing {
 namespace {
 
-// What `call` returns at last: a process that was stopped and goes on is interrupted.
+// Repeats `call` while it is interrupted, as in a process that was stopped and goes on.
 template <typename Call>
 auto Uninterrupted(const Call& call) {
   for (;;) {

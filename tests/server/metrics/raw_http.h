@@ -21,13 +21,13 @@ class RawHttp {
   bool connected() const { return connected_; }
   // How many of the bytes went out before the server would take no more.
   size_t Send(absl::string_view bytes);
-  // What comes until there are `count` ends of a line in it, the server closes, or ten seconds
-  // pass.
+  // Reads until the text has `count` ends of a line, the server closes, or ten seconds have
+  // passed.
   std::string ReadLines(int count);
   std::string ReadToEnd();
-  // Whether bytes or the end have come, or do within `timeout_ms`.
+  // Returns true if bytes or the end have come, or come within `timeout_ms`.
   bool Readable(int timeout_ms);
-  // Whether the server has closed the connection, or does within `timeout_ms`.
+  // Returns true if the server has closed the connection, or closes it within `timeout_ms`.
   bool Closed(int timeout_ms);
 
  private:

@@ -42,7 +42,7 @@ struct Ends {
   std::unique_ptr<Channel> far;
 };
 
-// What the server makes of an answer of these bytes, after which the child is gone.
+// Returns the result that the server reads from these bytes, after which the child is gone.
 absl::StatusOr<std::string> Receive(const std::string& bytes) {
   Ends ends;
   EXPECT_EQ(write(ends.far->socket(), bytes.data(), bytes.size()),

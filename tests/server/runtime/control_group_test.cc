@@ -38,7 +38,7 @@ TEST_F(ControlGroupTest, IsTheLeastOfTheGroupAndThoseAboveIt) {
   EXPECT_EQ(Limit(), 3'000'000);
   Write("sys/fs/cgroup/a/memory.max", "2000000\n");
   EXPECT_EQ(Limit(), 2'000'000);
-  // What a container sees of its own.
+  // A container sees its own group here.
   Write("sys/fs/cgroup/memory.max", "1000000\n");
   EXPECT_EQ(Limit(), 1'000'000);
 }

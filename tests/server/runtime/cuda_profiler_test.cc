@@ -1,4 +1,4 @@
-// What the profiler of a GPU says, against what was done.
+// Checks the GPU profiler's activities against the calls that were made.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -115,7 +115,7 @@ void ExpectKnownSequence(const std::vector<DeviceActivity>& activities, const La
     for (const char* kernel : {"WriteTime", "Copy", "Copy", "Copy", "WriteReport"})
       expected.emplace_back(Kind::kKernel, 0, kernel);
   ASSERT_THAT(seen, ElementsAreArray(expected));
-  constexpr int64_t kRoundingNs = 1000;  // of CUPTI's conversion to the host's time
+  constexpr int64_t kRoundingNs = 1000;  // CUPTI converts to the host's time
   DeviceActivity last;
   for (const DeviceActivity& activity : activities) {
     EXPECT_LT(activity.start_ns, activity.end_ns) << Describe(activity);

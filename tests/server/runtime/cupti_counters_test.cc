@@ -25,7 +25,7 @@ struct FakeCupti {
   CUptiResult failure = CUPTI_ERROR_UNKNOWN;
   const char* unknown_metric = "";
   std::string metric;  // the last that was added
-  int open = 0;        // what was begun and not ended
+  int open = 0;        // begun and not ended
   bool started = false;
   bool config_known = false;
   size_t dropped = 0;

@@ -1,4 +1,4 @@
-// What the engine relies on in every Device, run on each kind that this build has.
+// Contracts of every Device that the engine relies on, run on each kind that this build has.
 #include "server/runtime/device.h"
 
 #include <gtest/gtest.h>
@@ -81,9 +81,9 @@ TEST_P(DeviceTest, CopiesThereAndBackInOrder) {
   CopyThereAndBack(device_.get(), 16);
 }
 
-// A job that ends in an error waits for what it had enqueued by then: others get its memory next.
-// Of `rounds` rounds the last has only begun, those before it are whole. Mutant: a GPU's stream
-// that takes events of rounds as 0 until they are recorded waits for the first alone.
+// A job that ends in an error waits for its enqueued work: others get its memory next. The last of
+// `rounds` rounds has only begun, the earlier ones are whole. Mutant: a GPU's stream that takes
+// events of rounds as 0 until they are recorded waits for the first alone.
 void CopyInAndGiveUp(Device* device, int rounds) {
   constexpr size_t kBytes = size_t{256} << 20;
   auto stream = device->CreateStream();

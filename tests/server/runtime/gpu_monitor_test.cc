@@ -1,4 +1,4 @@
-// What NVML tells of a GPU at work.
+// NVML's figures for a GPU at work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What Nsight Compute (ncu) prints with --csv --page raw.
+// Reads the output of Nsight Compute (ncu) with --csv --page raw.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What a tool sees of phases: this program is its own tool, linked in as NVTX allows.
+// Phases as a tool sees them: this program is its own tool, linked in as NVTX allows.
 #include "server/runtime/cuda/nvtx_phases.h"
 
 #include <gmock/gmock.h>

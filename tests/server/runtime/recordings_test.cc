@@ -39,8 +39,8 @@ class RecordingsTest : public ::testing::Test {
     while (!recordings_->IsDone(recording)) ASSERT_LT(absl::Now(), give_up);
   }
 
-  // Of a recording that copies kBytes: each replay copies what is there then, and takes more than
-  // `ns_min`.
+  // Replays a recording that copies kBytes: each replay copies the current bytes, and takes more
+  // than `ns_min`.
   void ExpectCopies(int recording, unsigned char* in, const unsigned char* out, int64_t ns_min) {
     for (int run = 1; run <= 20; ++run) {
       for (size_t i = 0; i < kBytes; ++i) in[i] = static_cast<unsigned char>(i * 7 + i / 251 + run);

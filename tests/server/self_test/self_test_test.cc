@@ -28,9 +28,9 @@ using testing::Eventually;
 using ::testing::HasSubstr;
 using Kind = Report::Kind;
 
-constexpr int kRows = 8;  // of identity and gelu, four each
+constexpr int kRows = 8;  // identity and gelu, four each
 
-// What a child does on its end of the socket with the rows that it is given.
+// Plays a child at its end of the socket, for the rows that it is given.
 using Script = std::function<void(const Channel& channel, const std::vector<int>& rows)>;
 
 void Tell(const Channel& channel, Kind kind, int row) {

@@ -41,7 +41,7 @@ struct Memory {
   alignas(kOperandAlignmentBytes) float y[4] = {9, 9, 9, 9};
 };
 
-// Whether a row that writes half its output is seen to.
+// Expects the runner to show that a row wrote only half of its output.
 void ExpectHalf(Device* device, decltype(Implementation::plan) plan) {
   Implementation row = IdentityCpuRows().front();
   row.plan = std::move(plan);

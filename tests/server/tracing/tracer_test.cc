@@ -1,4 +1,4 @@
-// Whose requests are traced, and that records are neither lost nor kept without end.
+// Sampling of requests, and records that are neither lost nor kept without end.
 #include "server/tracing/tracer.h"
 
 #include <gtest/gtest.h>

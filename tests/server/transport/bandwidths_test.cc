@@ -77,7 +77,7 @@ class BandwidthsTest : public testing::EngineTest {
   }
 
   bool hangs_ = false;      // the process that measures the first
-  int ends_[2] = {-1, -1};  // of its socket
+  int ends_[2] = {-1, -1};  // its socket
   absl::Notification go_;
   std::atomic<int64_t> looks_{0};  // at the clock
   std::atomic<int64_t> started_ns_[2] = {0, 0};

@@ -151,7 +151,7 @@ TEST_F(BusyPollTest, TellsErrorsAsEpollWaitDoes) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-// What all of it is for: the library's own waits are these.
+// Checks the purpose of it all: the library's own waits go through busy polling.
 TEST_F(BusyPollTest, IsWhereGrpcWaits) {
   grpc::CallbackGenericService service;  // knows no method
   grpc::ServerBuilder builder;

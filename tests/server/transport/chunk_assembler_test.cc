@@ -34,7 +34,7 @@ TEST(ChunkAssemblerTest, ShortChunksAreGathered) {
     ASSERT_TRUE(Add(&assembler, at, text.substr(at, 100)).ok());
   EXPECT_EQ(assembler.complete_bytes(), 200'000);
   EXPECT_EQ(assembler.gathered_bytes(), 200'000);
-  EXPECT_LE(assembler.held_pieces(), 4);  // of 64 KiB
+  EXPECT_LE(assembler.held_pieces(), 4);  // 64 KiB each
   std::string out = Join(assembler.Take(777));
   out += Join(assembler.Take(199'223));
   EXPECT_EQ(out, text);

@@ -18,7 +18,7 @@ namespace {
 using Verdict = Connections::Verdict;
 
 TEST(ConnectionLimits, LeaveDescriptorsToTheServerAndConnectionsToOthers) {
-  // Of 540, 20 are open: half of the others.
+  // 540 descriptors, 20 of them open: connections get half of the rest.
   const ConnectionLimits few = ConnectionLimitsFor({540, 20, 7680});
   EXPECT_EQ(few.all, 264);
   EXPECT_EQ(few.from_one_source, 198);
@@ -69,7 +69,7 @@ TEST_F(ConnectionsTest, OneSourceLeavesRoomForOthers) {
   EXPECT_EQ(connections.open(), 4);
 }
 
-// Of two sockets that are open one is not the connection that had its descriptor.
+// Two sockets are open; one of them is not the connection that had its descriptor.
 TEST(ConnectionsShutDownTest, ClosesConnectionsAndNothingElse) {
   int known[2], other[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, known), 0);

@@ -82,7 +82,7 @@ TEST(DeviceNsOf, TakesNoNonsense) {
             1'000'000'000'000'000);
 }
 
-// What a Tune of gelu answers, row by row.
+// Answers of a Tune of gelu, row by row.
 class LearnFromTest : public ::testing::Test {
  protected:
   LearnFromTest() { table_.AddDevice(device_); }
@@ -112,7 +112,7 @@ class LearnFromTest : public ::testing::Test {
     const Kernel& kernel = **registry_.Find("gelu");
     const Problem problem = *MakeProblem(*kernel.op, {{DataType::kFloat32, {64}}}, {});
     LearnFrom(deps, {kernel.id, problem, device_}, response_.SerializeAsString());
-    // What is written must be read again.
+    // The cache must be able to read its own file again.
     TuningTable again(registry_);
     again.AddDevice(device_);
     EXPECT_EQ((*TuningCache::Open(registry_, &again, folder_.Path("tuning")))->errors().read, 0);

@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kSmall = 4096;
 constexpr int64_t kLarge = Pollers::kLargeBytes;
 
-// Whether two of gRPC's threads for callbacks have run and so got their name; it has more than one.
+// Returns true once two of gRPC's several callback threads have run and so got their name.
 bool HasTwoThreads() {
   int count = 0;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {

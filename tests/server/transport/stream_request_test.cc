@@ -236,7 +236,7 @@ TEST_F(SharedInputTest, NoWindowRunsBeforeItAndEachHasAllOfIt) {
     ASSERT_NE(windows[i], nullptr);
     EXPECT_EQ(SizeOf(windows[i]->inputs[0]), i < 2 ? 40'000u : 20'000u);
     ASSERT_EQ(windows[i]->inputs[1].size(), 1u);
-    // The same bytes, not copies of them.
+    // Shares the bytes instead of copying them.
     EXPECT_EQ(windows[i]->inputs[1][0].begin(), windows[0]->inputs[1][0].begin());
     EXPECT_EQ(request.OutputOffset(*windows[i], 0), static_cast<int64_t>(i) * 4'000);
     const std::unique_ptr<Job> job = request.JobOf(windows[i].get());

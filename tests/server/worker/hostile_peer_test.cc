@@ -63,12 +63,12 @@ class MadWorker {
     return absl::OkStatus();
   }
 
-  // What the server makes of the reply.
+  // Returns the server's result for this reply.
   absl::Status Reply(const RunReply& reply) {
     EXPECT_TRUE(mail_.lane(0).replies.Put(reply, lane_.get()).ok());
     return RunJob();
   }
-  // And of bells with no mail: one alone may be a late one.
+  // Returns its result for bells with no mail: a single one may be a late one.
   absl::Status RingOnly() {
     const char bell = 0;
     for (int i = 0; i < 2; ++i) EXPECT_EQ(send(lane_.get(), &bell, 1, 0), 1);

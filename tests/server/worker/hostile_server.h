@@ -25,9 +25,9 @@ class HostileServer {
   HostileServer(const HostileServer&) = delete;
   HostileServer& operator=(const HostileServer&) = delete;
 
-  // What the worker says when it is told that staging has so many bytes. Called once, first.
+  // Returns the worker's answer to a staging size of so many bytes. Called once, first.
   absl::Status ShareStaging(uint64_t bytes);
-  // And of this request.
+  // Returns the worker's answer to this request.
   absl::Status Run(const worker::RunRequest& request);
 
  private:

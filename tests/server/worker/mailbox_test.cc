@@ -34,7 +34,7 @@ class MailboxTest : public ::testing::Test {
   void TearDown() override {
     for (const int fd : sockets_) close(fd);
   }
-  // Whether a bell lies at the reader's end, which is sockets_[1].
+  // Returns true if a bell lies at the reader's end, which is sockets_[1].
   bool Rang() const {
     char bell;
     return recv(sockets_[1], &bell, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
@@ -105,7 +105,7 @@ TEST_F(MailboxTest, TheOtherEndsDeathAndBellsForNothingAreErrors) {
   EXPECT_EQ(mailbox_->Put(LetterOf(1), sockets_[0]).code(), absl::StatusCode::kUnavailable);
 }
 
-// Whoever is a little late is asleep, or about to be: no message may be slept through. The two
+// A side that is a little late sleeps, or is about to: it may sleep through no message. The two
 // sides map the memory apart, as two processes do.
 TEST_F(MailboxTest, NoLetterIsLostOrTornHoweverReadersWait) {
   struct Both {

@@ -262,7 +262,7 @@ TEST(WorkerTest, EachTextIsItsOwnAttributes) {
   EXPECT_TRUE(*problem == job.problem);
 }
 
-// What a small message does not use is not copied, and a count of too much copies what there is.
+// Only the used part of a small message is copied; counts beyond the limits copy all of it.
 TEST(WorkerTest, ARequestIsCopiedAsFarAsItIsUsed) {
   RunRequest from = testing::GoodRunRequest();
   std::memset(from.texts + from.text_bytes, 'x', sizeof(from.texts) - from.text_bytes);

@@ -47,7 +47,7 @@ class InferCodecTest : public ::testing::Test {
     }
   }
 
-  // What the codec makes of the request; the first refusal.
+  // Decodes the request and returns its inputs, or the first refusal.
   absl::StatusOr<std::vector<std::string>> Inputs(size_t piece = 1000) {
     InferCodec codec(&door_, false);
     const grpc::ByteBuffer message = ToBuffer(request_.SerializeAsString(), piece);
@@ -140,7 +140,7 @@ TEST_F(InferCodecTest, RefusesWhatDoesNotFit) {
 
 TEST_F(InferCodecTest, CountsAFailureAsTheModels) {
   InferCodec codec(&door_, false);
-  codec.NoteEnd(RequestTrace(), absl::InternalError(""));  // of no model
+  codec.NoteEnd(RequestTrace(), absl::InternalError(""));  // no model is known yet
   const grpc::ByteBuffer message = ToBuffer(request_.SerializeAsString(), 1000);
   ASSERT_TRUE(codec.Decode(message).ok());
   ASSERT_TRUE(codec.Spec().ok());
