@@ -35,7 +35,7 @@ CPU_KERNELS = [
 
 
 def between(text, name, new=None):
-    """What stands between the markers of `name`; or the text with `new` in its place."""
+    """Returns the text between the markers of `name`; or the whole text with `new` in its place."""
     pattern = re.compile(rf"(<!-- begin {name} -->\n)(.*?)(\n<!-- end {name} -->)", re.DOTALL)
     match = pattern.search(text)
     if match is None:
@@ -44,7 +44,7 @@ def between(text, name, new=None):
 
 
 def cpu_table(output):
-    """Of the JSON of warpcall_kernel_bench."""
+    """Makes the table from the JSON of warpcall_kernel_bench."""
     results = json.loads(output)["benchmarks"]
     lines = ["| problem | cpu | times as fast as library |", "|---|---|---|"]
     for begin, name in CPU_KERNELS:
@@ -103,7 +103,7 @@ def text(x, y, content, more=""):
 
 
 def panel(top, title, row):
-    """Bars of one problem: the speed of each, as a share of the fastest's. Who does not take it has none."""
+    """Bars of one problem: each one's speed as a share of the fastest's. A peer without a time has no bar."""
     bars = [(f"Warpcall: {row['Warpcall']}", row["µs"], OURS), *((peer, row[peer], THEIRS) for peer in SHOWN_PEERS)]
     bars = [bar for bar in bars if re.fullmatch(r"[\d.]+", bar[1])]
     fastest = min(float(us) for _, us, _ in bars)

@@ -16,7 +16,7 @@ SOURCE = benchmarks.FOLDER
 GPU = SOURCE / "tests/gpu"
 sys.path.insert(0, str(GPU))
 import table
-# What warpcall_cuda_kernel_bench prints, for every problem that table.py wants.
+# Output of warpcall_cuda_kernel_bench, for every problem that table.py wants.
 GPU_ROW = "  {:<20} {:>10} us   100.0 GB/s {:>6} % of copy {:>8} TFLOP/s\n"
 
 

@@ -1,13 +1,13 @@
-"""What PyTorch, torch.compile, Triton, cuBLAS, QuACK and flash-attention take for problems that
-warpcall_cuda_kernel_bench measures, written as that writes its rows.
+"""Times of PyTorch, torch.compile, Triton, cuBLAS, QuACK and flash-attention for the problems of
+warpcall_cuda_kernel_bench, in the format of that program's rows.
 
     peers.py [--warm] [PROBLEM...]      as peers_problems.py lists them; default: all
 
-To be run after that program on the same machine, since only figures of one machine at one time compare. Random
-data; every contender of a problem in turns with a copy of as many bytes, each sample a CUDA graph of launches over
-operands and outputs that pass the L2 five times before they come again; medians. A result that is not PyTorch's is
-no result. --warm compiles everything in several processes and measures nothing, so that the run after it does not
-spend its time on compilers. Exit status 1 when a problem had no contender.
+Run it after that program on the same machine, since only figures of one machine at one time compare. The data are
+random; every contender of a problem takes turns with a copy of as many bytes, each sample is a CUDA graph of launches
+over operands and outputs that pass the L2 five times before they come again, and the rows show medians. A result that
+differs from PyTorch's is not reported. --warm compiles everything in several processes and measures nothing, so that
+the run after it does not spend its time on compilers. Exit status 1 when a problem had no contender.
 """
 
 import argparse

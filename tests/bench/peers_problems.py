@@ -78,7 +78,7 @@ class Problem:
 
     @property
     def flops(self):
-        """Of products two for each term; other problems are not measured by their arithmetic: 0."""
+        """Operations of products, two for each term; 0 for other problems, which are not measured by arithmetic."""
         if self.kernel not in PRODUCTS:
             return 0
         return 2 * math.prod(self.output) * self.shapes[0][1]
@@ -89,8 +89,8 @@ class Problem:
 
 
 def parse(line):
-    """Of "softmax float32 65536x256 axis": kernel, type, shapes, then attributes, the last of which may have blanks
-    in its text."""
+    """Reads "softmax float32 65536x256 axis": kernel, type, shapes, then attributes. The last attribute's text may
+    contain blanks."""
     kernel, data_type, *words = line.split(" ")
     if data_type not in ELEMENT_BYTES:
         raise ValueError(f"{line!r}: the type is {data_type!r}; it must be one of {', '.join(ELEMENT_BYTES)}")
@@ -128,7 +128,7 @@ def result_line(name, samples_ms, problem, copy_bytes_per_second):
 
 
 def refusal_line(name, reason):
-    """Of a peer that did not take the problem; the reason's first line, cut."""
+    """Row of a peer that did not take the problem: the reason's first line, cut."""
     first = (str(reason).strip().splitlines() or ["no reason was given"])[0]
     return f"  {name:<22} not measured: {first[:120]}"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What NVIDIA's perf_analyzer says of the server, beside what the server itself says of the same requests and
-what our own client measures: gelu of 64 KiB by ModelInfer, 1 and 4 requests at a time on one connection.
+"""Compares perf_analyzer, NVIDIA's client, with the server's own figures for the same requests and with our own client:
+gelu of 64 KiB by ModelInfer, 1 and 4 requests at a time on one connection.
 
     perf_analyzer_bench.py BUILD_FOLDER [--seconds S] [--rounds N]
 
@@ -51,8 +51,8 @@ SUMS = ("queue", "compute_input", "compute_infer", "compute_output")
 # `server_us` by name; of our own clients there is none.
 Measured = namedtuple("Measured", "rate latency_us p50_us server_us")
 NONE = Measured(None, None, None, None)
-# Of one concurrency: perf_analyzer's figures, the server's, and those of our clients by generated code and by
-# ByteBuffers; `ratios`: perf_analyzer's over ours by generated code.
+# Figures at one concurrency: perf_analyzer's, the server's, and our clients' by generated code and by ByteBuffers;
+# `ratios`: perf_analyzer's over ours by generated code.
 Figures = namedtuple("Figures", "theirs counted stub raw ratios")
 ROW = re.compile(r"\| TCP \| \d+ \| \d+ \| peer gelu \(ModelInfer(, generated code)?\) \|"
                  r" ([\d.]+) \|(?: [\d.]+ \|){2} ([\d.]+) \|")
@@ -90,7 +90,7 @@ def measure_ours(build, address, seconds, concurrency):
 
 
 def median(measured):
-    """Of each figure that is there."""
+    """Median of each figure that is there."""
     def of(values):
         return None if None in values else statistics.median(values)
 

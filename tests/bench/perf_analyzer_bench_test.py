@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What perf_analyzer_bench.py reads and concludes, without perf_analyzer."""
+"""The reading and the conclusions of perf_analyzer_bench.py, without perf_analyzer."""
 
 import unittest
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What scraping /metrics costs the requests beside it: `warpcall load` with identity of 4 KiB from
-several connections, in windows with and without scrapes by turns.
+"""Cost of scraping /metrics for the requests beside it: `warpcall load` with identity of 4 KiB from several
+connections, in windows with and without scrapes by turns.
 
     scrape_bench.py BIN_FOLDER [--seconds S] [--pairs N] [--scrapes N]
 
-Exit status 1 when a scrape or a request fails. The scraper and the load share the machine with the
-server, so what they cost is in the figures, too.
+Exit status 1 when a scrape or a request fails. The scraper and the load share the machine with the server, so the
+figures include their cost, too.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import processes  # noqa: E402
 from processes import Failure  # noqa: E402
 
 LOAD = ["identity:1024", "--concurrency", "4", "--warmup", "0.1"]
-RATIO_MIN = 0.97  # of the requests a second without scrapes
+RATIO_MIN = 0.97  # relative to the rate without scrapes
 IDLE_SCRAPES = 300
 PAUSES = {"10 a second": 0.1, "back to back": 0}
 
@@ -129,7 +129,7 @@ def main():
                 measure()
             done += scraper.done
         print(f"\n{done} scrapes of {len(scrape(metrics))} bytes, none failed")
-        # What a scrape costs an idle server: other work on the machine hardly changes it.
+        # Cost of a scrape on an idle server, which other work on the machine hardly changes.
         before = cpu_seconds(metrics)
         for _ in range(IDLE_SCRAPES):
             scrape(metrics)

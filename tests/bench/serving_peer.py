@@ -38,7 +38,7 @@ KERNELS = ["identity", "gelu"]
 START_SECONDS_MAX = 60
 KIB, MIB = 1 << 10, 1 << 20
 Point = namedtuple("Point", "bytes connections")
-# What is measured, and how many times as fast as the peer warpcalld is to be.
+# Measured points, and how many times as fast as the peer warpcalld has to be.
 BARS = {Point(4 * KIB, 1): 3, Point(4 * KIB, 8): 3, Point(MIB, 1): 2, Point(16 * MIB, 1): 2,
         Point(64 * MIB, 1): 2}
 OURS, PEER = "warpcall", "peer"
@@ -55,13 +55,13 @@ instance_group [{{ count: 2 kind: KIND_CPU }}]
 
 
 class Failure(Exception):
-    """What ended the benchmark."""
+    """Cause that ended the benchmark."""
 
 
 # ---- the peer --------------------------------------------------------------------------------------
 
 def unpack(wheel, folder, python_version):
-    """What the server needs of the wheel, where it looks for it."""
+    """Unpacks the files of the wheel that the server needs to where it looks for them."""
     stub = f"pytriton/tritonserver/python_backend_stubs/{python_version}/triton_python_backend_stub"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -139,7 +139,7 @@ class Peer:
         if not said or "Started GRPCInferenceService" not in said[-1]:
             self.__exit__(None, None, None)
             raise Failure(f"tritonserver did not start within {START_SECONDS_MAX} s: {''.join(said[-5:])}")
-        # What it says later must not fill the pipe.
+        # Later output must not fill the pipe.
         self.reader.start()
         return self
 
@@ -165,7 +165,7 @@ def read_run(output):
 
 
 def medians(runs):
-    """Of each figure over the runs. Every run has every case."""
+    """Median of each figure over the runs. Every run has every case."""
     wanted = {(point, kernel, server) for point in BARS for kernel in KERNELS for server in (OURS, PEER)}
     for run in runs:
         if missing := wanted - set(run):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What serving_peer.py makes of a wheel, of its models and of a benchmark's output, without the wheel; and that
-the benchmark's client takes warpcalld for a peer.
+"""serving_peer.py's handling of a wheel, of its models and of a benchmark's output, without the wheel. The benchmark's
+client must also take warpcalld for a peer.
 
     serving_peer_test.py BUILD_FOLDER
 """

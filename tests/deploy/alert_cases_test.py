@@ -18,7 +18,7 @@ except ImportError as error:
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 # Metrics, and what recording rules make of them.
 NAME = re.compile(r"\b(?:warpcall|process)[a-z0-9_:]+|\bup\b")
-# What lists all that fires, and perhaps what is about to.
+# Expressions that list all firing alerts, and perhaps the pending ones.
 LISTS = {"ALERTS", 'ALERTS{alertstate="firing"}'}
 
 

@@ -62,7 +62,7 @@ def evaluate(name, values):
 
 
 class Server:
-    """What a running server says."""
+    """A running server and its metrics."""
 
     def __init__(self, folder, address, metrics):
         self.folder, self.address, self.metrics_address = folder, address, metrics
@@ -149,7 +149,7 @@ class CapacityTest(unittest.TestCase):
         self.assertGreater(total, 0)
         self.assertLessEqual(total, min(elapsed, on_device * 1.01))
         self.assertGreaterEqual(total * 2, on_device * 0.99)
-        # Of what the device does in one second it serves 70 %, and one more request wants one more device.
+        # A device serves 70 % of its capacity of one second; one more request needs one more device.
         most = 0.7 / evaluate("device_seconds", samples)
         self.assertEqual([evaluate("devices", samples | {"requests_per_second": rate * most})
                           for rate in (0.5, 0.999, 1.001, 3.5)], [1, 1, 2, 4])
@@ -207,7 +207,7 @@ class CapacityTest(unittest.TestCase):
         return found
 
     def stored_bytes(self, scrapes):
-        """What promtool makes of the scrapes, INTERVAL_SECONDS apart: chunks and index."""
+        """Size of promtool's database for the scrapes, INTERVAL_SECONDS apart: chunks and index."""
         lines = collections.defaultdict(list)
         for number, text in enumerate(scrapes):
             for line in text.splitlines():

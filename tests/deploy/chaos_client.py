@@ -193,7 +193,7 @@ def infer_messages():
 # ---- the run ----------------------------------------------------------------------------------------
 
 class Caller(threading.Thread):
-    """Of one address."""
+    """Calls one address again and again."""
 
     def __init__(self, address, seed):
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""What chaos_test.py does to three servers behind HAProxy, and to two apart from them: a random script of faults, one
+"""The faults of chaos_test.py for three servers behind HAProxy, and for two apart from them: a random script, one fault
 at a time, each of which is over, and the servers well, before the next."""
 
 import contextlib
@@ -229,7 +229,7 @@ class Chaos(ApartFaults):
     # ---- of what surrounds it -------------------------------------------------------------------
 
     def full_disk(self, replica):
-        """What it measures can't be kept, and counts nevertheless."""
+        """Tune's measurements cannot be kept on the full disk, and count nevertheless."""
         series = 'warpcall_tuning_cache_errors_total{operation="write"}'
         before = replica.counter(series)
         filler = replica.disk / "filler"

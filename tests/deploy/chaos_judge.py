@@ -1,4 +1,4 @@
-"""What chaos_test.py holds a run against: answers, failures, memory, alerts."""
+"""Checks of a run of chaos_test.py: answers, failures, memory, alerts."""
 
 import collections
 import re
@@ -115,11 +115,11 @@ def check_memory_never_exceeds_what_is_held(seen):
 
 
 def check_memory_stays(seen):
-    """From the second third of a process's life to its last, the least of each: it is what is held in any case. In the
-    first third, the first calls of each kind come by, and the threads that they need. What may have come is what is
-    there to be held: descriptors, and what malloc and staging keep of all callers' calls, which may have met there but
-    later. (A server that two streams call all the time stands at 98 MiB after 20 s, one that they share with two others
-    at 74.)"""
+    """Compares the minima of the second and the last third of a process's life: the memory that it always holds. The
+    first third has the first calls of each kind, and the threads that they need. Memory may grow by the things that can
+    be held: descriptors, and what malloc and staging keep of all callers' calls, which may have met only later. (A
+    server that two streams call all the time stands at 98 MiB after 20 s, one that they share with two others at
+    74.)"""
     for life, samples in lives(seen).items():
         if len(samples) < LIFE_SAMPLES_MIN:
             continue

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What chaos_test.py must not let pass, and what it must, in runs that never were.
+"""Made-up runs that chaos_test.py must reject, and runs that it must accept.
 
 Exit status 77: skipped, Debian's packages for Python are missing.
 """

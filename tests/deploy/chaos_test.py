@@ -90,7 +90,7 @@ class Caller:
             raise processes.Failure(f"{self.name} left with {self.process.returncode}: {self.log.read_text()[-2000:]}")
 
     def report(self):
-        """What it says of its calls, in chaos_client.py's words."""
+        """Returns the caller's report on its calls, in chaos_client.py's words."""
         self.process.stdin = None
         output, _ = self.process.communicate(timeout=REPORT_SECONDS_MAX)
         if not output:
@@ -144,7 +144,7 @@ def faster_rules(folder, targets):
 
 
 def start_callers(options, routes, folder, stack):
-    """Of each kind, those that this machine has; and what it lacks."""
+    """Starts the callers of each kind that this machine has; returns them, and the kinds that it lacks."""
     module = pathlib.Path(options.build) / "fast" / "module"
     kinds, lacking = KINDS, []
     if not module.exists():
@@ -205,7 +205,7 @@ def run(options, folder, stack):
     failure = None
     try:
         chaos.run(options.seconds, [kind for kind in options.only or chaos_faults.ALERTS if kind not in without])
-    except processes.Failure as error:  # what the callers saw may say why
+    except processes.Failure as error:  # the callers' reports may say why
         failure = error
     for caller in callers:
         caller.ask()

@@ -104,7 +104,7 @@ def check_life(root, folder, build):
     group = re.search(r"^SupplementaryGroups=(\w+)$", (root.path / UNIT).read_text(encoding="utf-8"), re.M)[1]
     root.run("getent", "group", group)
     check("gelu on cpu" in root.serve(folder), "the server did not answer")
-    # What an administrator wrote stays.
+    # Upgrades keep an administrator's lines.
     with open(root.path / FLAGS, "a", encoding="utf-8") as flags:
         flags.write("queue_seconds=7\n")
     root.install(make_packages(build, folder / "second", "-D", f"CPACK_PACKAGE_VERSION={NEXT_VERSION}"))

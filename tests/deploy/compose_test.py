@@ -33,7 +33,7 @@ SKIPPED = 77
 COMPOSE = processes.deployed_folder() / "compose"
 DOCKERFILE = COMPOSE.parents[1] / "Dockerfile"
 SERVERS = {"cpu": "warpcalld", "gpu": "warpcalld-gpu"}
-# What may differ between the server on CPUs and the one on GPUs.
+# Keys that may differ between the server on CPUs and the one on GPUs.
 OWN_KEYS = {"profiles", "build", "image", "environment", "networks", "deploy", "ulimits"}
 
 # CUDA's libraries and context on the host.
@@ -43,7 +43,7 @@ WARPCALLD = sys.argv[1] if len(sys.argv) > 1 else ""
 
 
 def mib(text):
-    """Of Docker's sizes."""
+    """Reads a size in Docker's units."""
     number, unit = re.fullmatch(r"(\d+)([mg])", text).groups()
     return int(number) * {"m": 1, "g": 1024}[unit]
 

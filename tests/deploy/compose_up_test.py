@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""`docker compose up` of deploy/compose by Docker's engine: server, Prometheus and what Grafana reads come up confined,
+"""`docker compose up` of deploy/compose by Docker's engine: server, Prometheus and Grafana's stand-in come up confined,
 find each other, and the server ends as it should.
 
     compose_up_test.py WARPCALLD WARPCALL
 
 The engine is Debian's (engine.py), and so is Prometheus; the server's image is the Dockerfile's `service` with the two
-programs. What stands in for Grafana only reads what is provisioned for it, as its user. With
-WARPCALL_TEST_NIGHTLY=1. Exit status 77: skipped, without that, or for want of what image_test.py wants.
+programs. Grafana's stand-in only reads the files provisioned for Grafana, as its user. With WARPCALL_TEST_NIGHTLY=1.
+Exit status 77: skipped, without that, or without the things that image_test.py needs.
 """
 
 import json

@@ -78,7 +78,7 @@ def legend_of(target, labels):
 
 
 class Watch:
-    """What the checks look at, when all is over and Prometheus has seen it."""
+    """Data for the checks, when all is over and Prometheus has seen it."""
 
     def __init__(self, api, span):
         self.api, self.span = api, span
@@ -127,7 +127,7 @@ def check_legends(watch):
 
 
 def check_only_what_ran_is_shown(watch):
-    """Of every series with a kernel and an implementation, requests were counted."""
+    """Every shown series with a kernel and an implementation has counted requests."""
     ran = {(labels.get("kernel"), labels.get("implementation")) for labels, _ in watch.api.query(
         "max_over_time(warpcall_requests_total[1h]) > 0")}
     check(len(ran) >= 10, f"only {ran} ran")

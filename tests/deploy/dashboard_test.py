@@ -49,7 +49,7 @@ class DashboardTest(unittest.TestCase):
             with self.subTest(panel["title"]):
                 self.assertIn(panel["type"], ("timeseries", "heatmap", "stat", "table"))
                 self.assertTrue(panel["title"])
-                # What it shows and what to do take more than a phrase.
+                # A description says what the panel shows and what to do: more than a phrase.
                 self.assertGreater(len(panel["description"]), 60)
                 defaults = panel["fieldConfig"]["defaults"]
                 self.assertIn(defaults["unit"], GRAFANA_UNITS)
@@ -150,7 +150,7 @@ class DashboardTest(unittest.TestCase):
 
 
 class ExpressionsTest(unittest.TestCase):
-    """What panels show of made-up series, by promtool's tests of expressions."""
+    """Panels over made-up series, by promtool's tests of expressions."""
 
     INTERVAL = "4m"  # $__rate_interval; the series' is a minute
 
@@ -162,7 +162,7 @@ class ExpressionsTest(unittest.TestCase):
                        if panel["type"] != "row"}
 
     def expressions(self, title, chosen):
-        """Of a panel, with the variables that are `chosen`, and all of the others."""
+        """Expressions of a panel, with the variables that are `chosen`, and all of the others."""
         for target in self.targets[title]:
             expression = target["expr"].replace("$__rate_interval", self.INTERVAL)
             for variable, value in chosen.items():
@@ -236,7 +236,7 @@ class ExpressionsTest(unittest.TestCase):
         self.check("Errors of GPU and CUDA", series, expected)
 
     def test_servers_and_what_ails_them(self):
-        """Of two servers: their requests; starts, first failures and choices of one of them."""
+        """Two servers' requests; one server's starts, first failures and choices."""
         a, b = ('job="j", instance="{}"'.format(name) for name in "ab")
         self.check("Requests by server", {
             f'warpcall_requests_total{{{server}, kernel="{kernel}"}}': f"0+{rate}x9"
@@ -288,7 +288,7 @@ class ProvisioningTest(unittest.TestCase):
         return self.only(rf"^  {name}:\n((?:    .*\n|\n)+)", self.compose)
 
     def mounts(self, name):
-        """What is mounted into a service: where -> (what, ":ro" or "")."""
+        """Mounts of a service: where -> (what, ":ro" or "")."""
         found = re.findall(r"^ +- (.+?):(/[^:\n]+)(:ro)?$", self.service(name), re.MULTILINE)
         return {where: (what, mode) for what, where, mode in found}
 

@@ -76,7 +76,7 @@ class Engine:
         return self.beside(sys.executable, "-c", program, url)
 
     def import_root(self, image):
-        """Its own root as an image. What it has mounted there is not seen from outside."""
+        """Imports its own root as an image. Nothing mounted there is visible from outside."""
         tar = subprocess.Popen(["tar", "-C", self.root, "--exclude=./var/lib/docker", "-c", "."],
                                stdout=subprocess.PIPE)
         with tar.stdout:
@@ -86,7 +86,7 @@ class Engine:
             raise processes.Failure(f"tar ended with status {tar.returncode}")
 
     def build(self, image, dockerfile):
-        """Of metadata alone: nothing runs."""
+        """Builds an image of metadata alone: nothing runs."""
         subprocess.run(self.inside("docker", "build", "--tag", image, "-"), env=PATH, input=dockerfile, text=True,
                        check=True, timeout=START_SECONDS_MAX, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -1,4 +1,4 @@
-"""What the server says of itself, for what deploy/ says of it."""
+"""Facts that the server reports, for the documents and files of deploy/ that repeat them."""
 
 import re
 import subprocess
@@ -55,12 +55,12 @@ class Settings:
         return self.number("lame_duck_seconds") + self.number("drain_seconds") + STOP_SECONDS
 
     def memory_mib(self, devices):
-        """What the flags let the server hold on the host: `sum_mib` of its log."""
+        """Host memory that the flags let the server hold: `sum_mib` of its log."""
         return (devices * (self.number("staging_mib") + self.number("queue_mib"))
                 + self.number("reception_mib") + 4 * self.number("max_message_mib"))
 
 
 def quantity(text):
-    """Of Kubernetes: bytes of memory, or a plain number."""
+    """Reads a quantity of Kubernetes: bytes of memory, or a plain number."""
     match = re.fullmatch(r"(\d+)(Ki|Mi|Gi|)", str(text))
     return int(match[1]) << {"": 0, "Ki": 10, "Mi": 20, "Gi": 30}[match[2]]

@@ -82,8 +82,8 @@ class FrontTest(unittest.TestCase):
                               capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
 
     def p99_ms(self, beside=None):
-        """Of 4 KiB calls, none of which may fail, while `beside` runs: a thousand a second, since the front lets
-        an address make 5000."""
+        """99th percentile of 4 KiB calls, none of which may fail, while `beside` runs: a thousand a second, since the
+        front lets an address make 5000."""
         command = [WARPCALL, *self.client, "--json", "load", "identity:1024", "--rate", "1000",
                    "--warmup", "0", "--duration", "3"]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -105,7 +105,7 @@ class FrontTest(unittest.TestCase):
             with self.subTest(kind):
                 before_mib = processes.resident_mib(pid)
                 for trial in range(1, 1 + TRIES):
-                    source = f"127.1.{number}.{trial}"  # what one did must not keep out the next
+                    source = f"127.1.{number}.{trial}"  # a flood must not keep out the next one
                     p99_ms = self.p99_ms([sys.executable, FLOODS, kind, self.front, "--seconds", "2",
                                           "--source", source, *options])
                     grown_mib = processes.resident_mib(pid) - before_mib

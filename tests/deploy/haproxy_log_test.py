@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What HAProxy logs by deploy/haproxy: nothing of calls that pass, and of one that does not who, where to and why.
+"""HAProxy's log by deploy/haproxy: no line for a call that passes; caller, target and reason for one that fails.
 
     haproxy_log_test.py WARPCALLD WARPCALL
 """
@@ -41,7 +41,7 @@ class HaproxyLogTest(unittest.TestCase):
         self.addCleanup(haproxy.kill)
         with processes.warpcalld(WARPCALLD, folder, "--self_test=off", "--devices=cpu", ports=ports):
             processes.wait_until("the front", lambda: self.call(front) == 0, SECONDS_MAX)
-            log.write_bytes(b"")  # of calls before either was there
+            log.write_bytes(b"")  # drops calls from before both were there
             for _ in range(CALLS):
                 self.assertEqual(self.call(front), 0)
         self.assertNotEqual(self.call(front), 0)  # the server is gone

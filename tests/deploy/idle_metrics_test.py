@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a server without a GPU exposes before its first request: little, but every counter that rules and
-alerts count, since Prometheus sees no increase in a series' first value.
+"""Metrics of a server without a GPU before its first request: few, but every counter that rules and alerts use, since
+Prometheus sees no increase in a series' first value.
 
     idle_metrics_test.py WARPCALLD
 """

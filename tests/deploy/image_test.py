@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The image of target `cpu`, built by buildah upon a new Debian, and run as engines run it: as its user, as process 1,
-on a network of its own, nothing writable. What it has and lacks, its bill of materials, and that its programs built a
-second time, in another folder, have the same bytes. Of target `gpu`, what it takes of CUDA and compiles with.
+on a network of its own, nothing writable. Checks its files, its bill of materials, and that its programs built a second
+time, in another folder, have the same bytes. For target `gpu`, checks the parts of CUDA and the compiler that it takes.
 
     image_test.py PINNED_FOLDER [--store FOLDER] [unittest's arguments]
 
@@ -106,7 +106,7 @@ def make_base(buildah, folder):
 
 
 def bytes_in(root):
-    """What its files take, each once."""
+    """Disk space of its files, each counted once."""
     seen = {}
     for folder, _, files in os.walk(root):
         for file in files:
@@ -307,8 +307,8 @@ class ImageTest(unittest.TestCase):
 
 
 class CudaTest(unittest.TestCase):
-    """What target `gpu` takes from PyPI, without the half hour that compiling its programs takes: they are built with
-    this toolkit and load these libraries."""
+    """The packages that target `gpu` takes from PyPI, without the half hour that compiling its programs takes: the
+    programs are built with this toolkit and load these libraries."""
 
     SONAMES = re.compile(r'"(lib(?:cublasLt|cudnn|cupti|nvrtc)\.so\.\d+)"')
     MB_MAX = 1300

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What `cmake --install` and `cpack` make: a folder that may be moved, a package for C++ programs elsewhere,
-Debian packages.
+"""Output of `cmake --install` and `cpack`: a folder that may be moved, a package for C++ programs elsewhere, Debian
+packages.
 
     install_test.py BUILD_FOLDER SOURCE_FOLDER
 """
@@ -32,7 +32,7 @@ def run(*command, **options):
 
 
 def links_of(path):
-    """Of a document in Markdown: the files that it leads to."""
+    """Files that a Markdown document links to."""
     text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.S)
     return {link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)
             if "://" not in link and not link.startswith("#")}
@@ -144,7 +144,7 @@ class PackagesTest(unittest.TestCase):
         for package in ("warpcall-server", "warpcall"):
             self.assertRegex(self.field(package, "Depends"), r"\blibgrpc\+\+1")
         self.assertIn("libdnnl", self.field("warpcall-server", "Depends"))
-        self.assertRegex(self.field("warpcall-server", "Depends"), r"\bpasswd\b")  # whose groupadd postinst calls
+        self.assertRegex(self.field("warpcall-server", "Depends"), r"\bpasswd\b")  # postinst calls its groupadd
         self.assertNotIn("libdnnl", self.field("warpcall", "Depends"))
         self.assertIn("libgrpc++-dev", self.field("libwarpcall-dev", "Depends"))
 
@@ -187,7 +187,7 @@ class PackagesTest(unittest.TestCase):
 
 
 class ReleaseTest(unittest.TestCase):
-    """Of a clone, which has no changes, with the programs of this build."""
+    """Releases from a clone, which has no changes, with the programs of this build."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,6 +1,6 @@
-"""JSON schemas of KServe's objects. Its wheel has no schemas, but the classes that OpenAPI's generator made of them:
-they are read as text, as to import them takes all that KServe's Python needs. What they do not say is not
-checked: formats, bounds and choices. Types of Kubernetes' own are those of its schemas."""
+"""JSON schemas of KServe's objects. Its wheel has no schemas, but the classes that OpenAPI's generator made of them.
+They are read as text, since importing them takes all that KServe's Python needs. Formats, bounds and choices are not
+checked: the classes lack them. Types of Kubernetes' own come from its schemas."""
 
 import ast
 import re
@@ -50,8 +50,8 @@ class Schemas:
             yield from (group + match[1] for group in GROUPS)
 
     def read(self, name):
-        """Of the class's file: names and types of fields, and those that must not be None. What the wheel names
-        but does not have, nothing fits."""
+        """Reads the class's file: names and types of fields, and those that must not be None. Returns False if the
+        wheel names the class but lacks its file: nothing fits then."""
         if file_of(name) not in self.files:
             return False
         text = self.archive.read(file_of(name)).decode()

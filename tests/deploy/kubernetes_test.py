@@ -43,8 +43,8 @@ DOCKERFILE = (DEPLOY.parent / "Dockerfile").read_text(encoding="utf-8")
 OVERLAYS = ("cpu", "gpu", "gpus", "mutual-tls")
 # The oldest whose API servers know every field, one between, and the newest that there are schemas of.
 VERSIONS = ("v1.29.0", "v1.33.0", "v1.37.0")
-# Of objects that Kubernetes itself does not know: each field that may be used, to the depth at which it is
-# another's (a selector, a scaling rule, Prometheus' own rules) or free.
+# Fields that may be used in objects that Kubernetes itself does not know, down to the depth at which they are another's
+# (a selector, a scaling rule, Prometheus' own rules) or free.
 CUSTOM = {
     "PodMonitor": {"jobLabel": str, "selector": dict,
                    "podMetricsEndpoints": [{"port": str, "path": str, "interval": str,
@@ -64,9 +64,9 @@ CUSTOM = {
 # Components that change pods of any overlay.
 OPTIONAL = ("tuning", "traces", "priority", "gpu-model")
 ELSEWHERE, TUNING = "elsewhere", "warpcall tuning table 1"
-# What has no namespace.
+# Kinds without a namespace.
 OF_THE_CLUSTER = {"PriorityClass"}
-# What endpoints and balancers take to hear that a pod is not ready, beside its probe.
+# Time until endpoints and balancers hear that a pod is not ready, beside its probe.
 PROPAGATION_SECONDS = 5
 # gRPC's shortest time between two resolutions of a name, by default, and how long a cluster's DNS keeps answers.
 RESOLUTION_SECONDS = 30
@@ -77,7 +77,7 @@ WARPCALLD = sys.argv[1] if len(sys.argv) > 1 else ""
 
 
 def unknown_fields(what, allowed, path):
-    """Of a custom object: the fields that are not in the table, or of another type."""
+    """Fields of a custom object that are not in the table, or have another type."""
     if isinstance(allowed, type):
         return [] if isinstance(what, allowed) else [f"{path}: {what!r} is no {allowed.__name__}"]
     if not isinstance(what, type(allowed)):
@@ -118,7 +118,7 @@ def http_status(address, path):
 
 
 def call(address, *words):
-    """What warpcall prints."""
+    """Returns the output of warpcall."""
     program = pathlib.Path(WARPCALLD).with_name("warpcall")
     return subprocess.run([program, "--server", address, *words], stdin=subprocess.DEVNULL, capture_output=True,
                           text=True, check=True, timeout=120).stdout
@@ -376,7 +376,7 @@ class KubernetesTest(unittest.TestCase):
         self.assertEqual(status, 0, said)
 
     def queries(self):
-        """Of the queue and of what is lost: Prometheus Adapter's query and KEDA's."""
+        """Queries for the queue and for lost calls: Prometheus Adapter's and KEDA's."""
         text = (KUBERNETES / "components/hpa/adapter_rules.yaml").read_text(encoding="utf-8")
         rules = yaml.safe_load(text)["rules"]
         series = [rule["seriesQuery"].partition("{")[0] for rule in rules]
@@ -497,7 +497,7 @@ class KubernetesTest(unittest.TestCase):
         with processes.warpcalld(WARPCALLD, folder, "--devices=cpu", f"--tuning_cache={pod}", before=before) as (
                 address, metrics):
             self.assertIn("tuned", chosen_because(address))
-            # What Tune finds here counts here.
+            # Tune's findings count in this pod.
             call(address, "tune", "gelu", "--shape", "4096", "--iterations", "3")
             with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=30) as response:
                 self.assertIn('warpcall_tuning_cache_errors_total{operation="write"} 1\n', response.read().decode())

@@ -32,8 +32,8 @@ def example():
 
 
 def with_components(wheels, text, names, **changes):
-    """What comes of the kustomization `text` with these components and changes, beside a copy of deploy/kubernetes:
-    kubectl reads nothing outside of a kustomization's folder."""
+    """Renders the kustomization `text` with these components and changes, beside a copy of deploy/kubernetes: kubectl
+    reads nothing outside of a kustomization's folder."""
     settings = yaml.safe_load(text) | changes
     settings["components"] = [f"deploy/kubernetes/components/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:

@@ -144,7 +144,7 @@ class Watches:
             self.answers.append(channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=SECONDS_MAX))
 
     def next(self):
-        """What each hears next, or its call's status."""
+        """Next message of each watcher, or its call's status."""
         said = []
         for answers in self.answers:
             try:
@@ -184,7 +184,7 @@ class MetadataTest(unittest.TestCase):
         return client.call(*headers)
 
     def said(self, address, headers):
-        """What a call of Execute with these ends with."""
+        """Outcome of a call of Execute with these headers."""
         with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
             channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=SECONDS_MAX)
             try:

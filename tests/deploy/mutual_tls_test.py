@@ -103,7 +103,7 @@ class MutualTlsTest(AccessCase):
         return types.SimpleNamespace(address=f"127.0.0.1:{port}", metrics_address=metrics)
 
     def both(self, server, name):
-        """What identity ends with, by the Python client, and warpcall's exit status of `devices`."""
+        """Outcome of identity by the Python client, and warpcall's exit status for `devices`."""
         own = [self.path(f"{name}.pem"), self.path(f"{name}.key")] if name else []
         ca = self.path("server.pem")
         options = ["--tls_cert", own[0], "--tls_key", own[1]] if name else []

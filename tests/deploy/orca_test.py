@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What servers tell balancers of their load: the trailer as xDS' own messages read it, and Envoy that gives fewer calls to
-the server that others keep busy.
+"""Servers' load reports to balancers: the trailer as xDS' own messages read it, and Envoy, which gives fewer calls to a
+server that others keep busy.
 
     orca_test.py WARPCALLD WARPCALL FOLDER
 
-FOLDER keeps what comes from PyPI. Exit status 77: skipped, that can't be had.
+FOLDER keeps packages from PyPI. Exit status 77: skipped, they are unavailable.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ def trailers(address, request):
 
 
 def report(address, request=IDENTITY):
-    """Of the call's trailers; None when there is none."""
+    """Load report in the call's trailers; None when there is none."""
     block = trailers(address, request)
     at = block.find(KEY)
     if at < 0:
@@ -153,7 +153,7 @@ class EnvoyTest(Replicas):
     FLAGS = ("--load_reports",)
 
     def shares(self, address):
-        """Of the three servers, of calls through Envoy."""
+        """The three servers' shares of calls through Envoy."""
         def answered():
             return [replica.answered(OF_ENVOY) for replica in self.replicas]
         before = answered()

@@ -12,7 +12,7 @@ import math
 
 Series = collections.namedtuple("Series", "legend labels points")  # points: [(seconds, value)]
 Box = collections.namedtuple("Box", "x y w h")
-Span = collections.namedtuple("Span", "begin end step")  # of time, in seconds
+Span = collections.namedtuple("Span", "begin end step")  # in seconds
 
 COLUMN, LINE = 60, 36  # a unit of Grafana's grid, in pixels
 MARGIN, TITLE, TEXT, ENTRY = 6, 28, 11, 14
@@ -152,7 +152,7 @@ def legend(series, unit, box):
 
 
 def stacked_on(series):
-    """The same with each series on top of those before it, and where it begins."""
+    """Stacks each series on those before it; yields where it begins, and its sums."""
     below = collections.defaultdict(float)
     for entry in series:
         bottom = [(at, below[at]) for at, _ in entry.points]

@@ -1,5 +1,5 @@
-"""What tests have from PyPI, pinned. Wheels of deploy/'s requirements.txt are read as the archives that they are, and
-nothing of them is installed: of 17 000 files a test needs two or three. What is to run whole has an environment."""
+"""Packages that tests take from PyPI, pinned. Wheels of deploy/'s requirements.txt are read as archives, and nothing of
+them is installed: a test needs two or three of 17 000 files. A package that has to run whole gets an environment."""
 
 import fcntl
 import hashlib
@@ -20,7 +20,7 @@ class Missing(Exception):
 
 
 def run(what, *command):
-    """What it prints."""
+    """Returns the command's output."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               check=False, timeout=SECONDS_MAX)

@@ -1,5 +1,5 @@
-"""What the tests run: warpcalld, Prometheus, and a GPU's metrics from thin air. All on free ports of
-the loopback interface, all ended by the process id that was started."""
+"""Processes that the tests start: warpcalld, Prometheus, and a simulated GPU's metrics. All listen on free ports of the
+loopback interface, and all are ended by the process id that was started."""
 
 import contextlib
 import http.server
@@ -255,7 +255,7 @@ def prometheus(binary, folder, deployed, targets, scrape_seconds=SCRAPE_SECONDS,
 
 
 def load(binary, server, arguments):
-    """What `warpcall load` reports."""
+    """Returns the report of `warpcall load`."""
     command = [binary, "--server", server, "--json", "load", *arguments]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                             check=False, timeout=400)
@@ -280,7 +280,7 @@ def deployed_folder():
 
 
 def dashboard():
-    """What the generator makes for Grafana."""
+    """Returns the generator's dashboard for Grafana."""
     output = subprocess.run([sys.executable, deployed_folder() / "grafana" / "dashboard.py"],
                             env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, stdin=subprocess.DEVNULL,
                             capture_output=True, check=True, timeout=60).stdout

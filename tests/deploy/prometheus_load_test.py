@@ -3,9 +3,9 @@
 
     prometheus_load_test.py WARPCALLD WARPCALL
 
-Every expression of every rule, alert and panel must give data; counters must equal what the load
-generator sent, and percentiles agree with what its own clock saw. What only a GPU has is given by a
-simulated one, scraped beside the server. Exit status 77: skipped, there is no Prometheus.
+Every expression of every rule, alert and panel must give data; counters must equal the load generator's, and
+percentiles must agree with its own clock. A simulated GPU, scraped beside the server, gives the metrics that only GPUs
+have. Exit status 77: skipped, there is no Prometheus.
 """
 
 import datetime
@@ -37,7 +37,7 @@ MIX = ",".join([
 # Each worker sends when it has its answer: by a plan, what the machine cannot keep up with counts as waiting that
 # the server knows nothing of.
 LOAD = [MIX, "--requests", "8000", "--warmup", "0", "--concurrency", "4"]
-# Whose requests take so long in the server that the client's clock sees little else.
+# Family whose requests take so long in the server that the client's clock sees little else.
 LONG = "manual"
 REFUSED_LABELS = {"INVALID_ARGUMENT": ("gelu", "")}
 
@@ -47,7 +47,7 @@ GPU_ONLY = re.compile(r"warpcall_gpu_|warpcall_certificate_|warpcall_kernel_(occ
 # The window holds the whole run: rates of counters that stood still before and after.
 VARIABLES = {"$__rate_interval": "2m", "$job": ".*", "$namespace": ".*", "$kernel": ".*", "$implementation": ".*",
              "$device": ".*"}
-# What this load does not bring about: dashboard_page_test.py and dashboard_test.py see it.
+# Panels that this load does not fill: dashboard_page_test.py and dashboard_test.py see them.
 SEEN_ELSEWHERE = {"Alerts", "Choices of auto", "Implementations that failed here"}
 BUCKET_FACTOR = 2
 FIRST_BUCKET_SECONDS = 1e-6
@@ -67,7 +67,7 @@ def close(a, b, relative):
 
 
 class Watch:
-    """What the checks look at, when the load has ended and Prometheus has seen its end."""
+    """Data for the checks, when the load has ended and Prometheus has seen its end."""
 
     def __init__(self, api, addresses, report):
         self.api = api
@@ -123,8 +123,8 @@ def check_panels_give_data(watch):
     for title, expression in targets:
         if title in SEEN_ELSEWHERE:
             continue
-        # What never came about is left out; its count must be there. Of two lines of which one is drawn, what
-        # decides must be there.
+        # A panel may hide values that never came about, but their count must exist. If one of two lines is drawn, the
+        # deciding one must exist.
         expression = re.sub(r" (<=|>) 0\.1$", "", expression.removesuffix(" > 0"))
         variables = VARIABLES | {"$instance": re.escape(watch.address_of(expression))}
         for variable, value in variables.items():

@@ -8,8 +8,8 @@ if ! command -v promtool >/dev/null; then
   exit 77
 fi
 
-# Every rule has a test: a name that no test mentions is one that may say anything. Of alerts
-# alert_cases_test.py wants more.
+# Every rule has a test: a name that no test mentions may say anything. alert_cases_test.py demands
+# more of alerts.
 check_tested() {
   local name missing=0
   while read -r name; do

@@ -34,7 +34,7 @@ import warpcall_ray  # noqa: E402
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
 WARPCALLD, FOLDER = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
-# Of this process alone. Ray takes 127.0.0.1 for the machine's other address.
+# Addresses of this process alone. Ray takes 127.0.0.1 for the machine's other address.
 NETWORK = f"127.{100 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
 NODES = 3
 NODE = {"object_store_memory": 80 << 20, "include_dashboard": False}
@@ -230,7 +230,7 @@ class RayTest(unittest.TestCase):
         self.check_output(self.collect(kill))
         self.assertEqual(len(servers), NODES)
         counts = self.check_calls()
-        # What was under way there was done again, and what was done and had not been fetched.
+        # Calls under way on the lost node were repeated, and finished ones whose results had not been fetched.
         self.assertGreater(sum(counts.values()), BLOCKS)
         print(f"{BLOCKS} blocks: {[counts[node.node_id] for node in self.nodes]}, of which the second was lost")
         self.stop()

@@ -30,7 +30,7 @@ CASES_SECONDS_MAX, END_SECONDS_MAX = 900, 60
 
 
 def environment(folder, binary):
-    """Of the cluster, which nobody else may use, and of everything that comes of it."""
+    """Environment of the cluster, which nobody else may use, and of all its processes."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "WARPCALL"))}
     return {**ours, "TMPDIR": folder, "PATH": f"{binary.parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(CLIENT), "PYTHONDONTWRITEBYTECODE": "1",

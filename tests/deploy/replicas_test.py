@@ -29,11 +29,11 @@ sys.dont_write_bytecode = True
 import processes  # noqa: E402
 
 CONFIGURATION = processes.deployed_folder() / "haproxy" / "haproxy-replicas.cfg"
-# Of this machine alone, and of this process alone, so that the ports can be those of the configuration.
+# Addresses of this machine and this process alone, so that the ports can be the configuration's.
 NETWORK = f"127.{100 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
 PORT, METRICS_PORT = 8470, 9470
 NAMES = "abc"
-# Of a call each server has one or two under way at any time.
+# Workers of a load: each server has one or two calls under way at any time.
 WORKERS = 6
 LOAD = ["load", "gelu:262144", "--warmup", "0", "--check"]
 SPREAD = 0.2
@@ -122,7 +122,7 @@ class Balancer:
                                             stdout=log, stderr=subprocess.STDOUT)
 
     def tell(self, command):
-        """What it answers to a command of its management guide."""
+        """Returns the answer to a command of its management guide."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(self.socket))
             connection.sendall(f"{command}\n".encode())
@@ -220,7 +220,7 @@ class Replicas(unittest.TestCase):
             self.assertLess(max(abs(count - mean) for count in calls), SPREAD * mean, calls)
 
     def check_kill(self, address):
-        """What it had fails, and is tried again, also where a proxy has begun to pass the answer on."""
+        """Its calls fail, and are tried again, also where a proxy has begun to pass the answer on."""
         with self.load(address, "--retry"):
             self.replicas[2].kill()
             self.replicas[0].wait_to_answer(ENOUGH)

@@ -39,7 +39,7 @@ MANIFEST = processes.deployed_folder() / "kubernetes" / "base" / "deployment.yam
 CLIENT = pathlib.Path(__file__).resolve().parent / "rollout_client.py"
 COUNT = 2
 RATE = 50
-# Of the calls of one attempt; of others none.
+# Share of calls lost with one attempt; with more attempts none is.
 LOST_MAX = 0.001
 # (program, attempts of a call).
 CLIENTS = [(kind, attempts) for kind in ("warpcall", "blocking", "asyncio") for attempts in (1, 5)]
@@ -54,7 +54,7 @@ def manifest():
 
 
 def flags(changes):
-    """What the manifest's container is started with, but for `changes`, addresses, and a folder that is the
+    """Flags that the manifest's container is started with, except `changes`, addresses, and a folder that is the
     container's."""
     found = dict(re.findall(r"^ +- (--\w+)(\S*)$", manifest(), re.M)) | changes
     return [name + value for name, value in found.items()
@@ -96,7 +96,7 @@ class Rollouts(unittest.TestCase):
     """Orders in which a Deployment with maxUnavailable 1 and maxSurge 0 may replace its pods. Subclasses say how clients
     find them: `address`, `new_host`, `publish`."""
 
-    CHANGES = {}  # of the manifest's flags
+    CHANGES = {}  # to the manifest's flags
 
     def setUp(self):
         # Also where this was started in the background of a shell, which has its children ignore it.
@@ -184,7 +184,7 @@ class ByName(Rollouts):
 
 
 class QuickTest(ByName):
-    """The same in shorter times."""
+    """ByName in shorter times."""
 
     CHANGES = {"--lame_duck_seconds": "=6"}
     TTL_SECONDS = 3

@@ -118,7 +118,7 @@ class RunbookTest(unittest.TestCase):
 
 
 class ServerTest(unittest.TestCase):
-    """What the documents name, held against a server."""
+    """Compares the names in the documents with a server's."""
 
     @classmethod
     def setUpClass(cls):
@@ -136,7 +136,7 @@ class ServerTest(unittest.TestCase):
                 self.assertTrue(known, f"{path} names {metric}, which no server has")
 
     def test_reasons_are_the_servers(self):
-        """Of refusals: the tables and the labels."""
+        """Reasons of refusals in the tables equal the labels."""
         known = set(re.findall(r'^warpcall_rejected_total\{reason="(\w+)"\}', self.metrics, re.M))
         known |= {"run_time", "device_lost"}
         text = text_of("docs/RUNBOOK.md")

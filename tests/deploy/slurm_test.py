@@ -95,7 +95,7 @@ def slurm(folder):
 class Job:
     def __init__(self, environment, folder, *arguments):
         self.environment, self.folder = environment, folder
-        # What a small machine has; memory is counted here, and nobody held to it.
+        # Resources of a small machine; memory is counted here, but not enforced.
         done = self.run("sbatch", "--parsable", "--cpus-per-task=1", "--mem=1M", *arguments)
         self.number = done.stdout.strip()
         self.address = folder / f"warpcalld-{self.number}.address"
@@ -154,7 +154,7 @@ class SlurmTest(unittest.TestCase):
         self.assertGreaterEqual((times[1] - times[0]).total_seconds(), LAME_DUCK_SECONDS)
 
     def test_a_job_serves_until_its_time_is_nearly_over_and_drains(self):
-        """What Slurm sends then is sent by hand: to the shell of the job alone."""
+        """The test sends Slurm's signal by hand: to the shell of the job alone."""
         job = self.job(SCRIPT)
         self.call(job.wait_to_serve())
         # Other nodes reach it.

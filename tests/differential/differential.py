@@ -102,8 +102,8 @@ def softmax(x, axis):
 
 
 def random_size(rng, size_max):
-    """Of any order of magnitude alike; half of them beside a multiple of what vectors or blocks of
-    threads take at once."""
+    """A size of any order of magnitude alike; half of them lie beside a multiple of what vectors or blocks of threads
+    take at once."""
     size = int(2 ** rng.uniform(0, math.log2(size_max)))
     step = 1 << rng.randrange(3, 9)
     if size < step or rng.random() < 0.5:
@@ -126,7 +126,7 @@ DEFAULTS = {"identity": {}, "gelu": {"approximate": "tanh"}, "softmax": {"axis":
             "linear": {"activation": "none", "precision": "ieee"}}
 # So many different problems, of each kernel, go to what is compiled when it is asked for.
 COMPILED_PROBLEMS = 48
-# Of fused: an expression, the same in NumPy, and the shapes of its inputs beside that of x0.
+# fused's expressions, each with its formula in NumPy and the shapes of its inputs beside that of x0.
 EXPRESSIONS = [
     ("gelu(x0 + x1)", lambda x0, x1: gelu(x0 + x1, "tanh"), lambda dims: [dims[-1:]]),
     ("where(x0 < x1, x0 * 0.5, -x1)", lambda x0, x1: np.where(x0 < x1, x0 * 0.5, -x1),
@@ -178,7 +178,7 @@ class Problem:
             self.shapes += [[n, self.shapes[0][-1]], [n]]
         self.tensors = [encode(numpy_rng.standard_normal(shape, dtype=np.float32), self.data_type)
                         for shape in self.shapes]
-        # What is as by default need not be sent.
+        # Default attributes need not be sent.
         self.sent = {name: value for name, value in self.attributes.items()
                      if value != DEFAULTS[kernel].get(name) or rng.random() < 0.5}
 
@@ -237,8 +237,8 @@ class Problem:
         return centered * reciprocal, reciprocal
 
     def arithmetic(self, truth):
-        """What float32 arithmetic may be off by, for each element of the output; the final rounding
-        is not part of it."""
+        """Error bound of float32 arithmetic for each element of the output, without the final
+        rounding."""
         if self.kernel == "identity":
             return 0.0
         values = [np.abs(value) for value in self.operands()]
@@ -379,7 +379,7 @@ class Client:
 
 @dataclasses.dataclass
 class Tally:
-    """What became of some requests."""
+    """Outcomes of some requests."""
     done: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     """By (kernel, row, data type)."""
     refused: collections.Counter = dataclasses.field(default_factory=collections.Counter)
@@ -394,7 +394,7 @@ class Tally:
 
 @dataclasses.dataclass
 class Mix:
-    """What each of several clients asks of the server, in a process of its own."""
+    """Requests that each of several clients makes, in a process of its own."""
     clients: int
     requests: int
     """Of all clients together."""
@@ -415,10 +415,10 @@ def wrong_in(response, request, problem, families):
 
 
 def rng_of_shapes(rng, kernel, rows, asked):
-    """What a problem's shapes, type and attributes are drawn by; `rows`: the kernel's, with families.
+    """Generator for a problem's shapes, type and attributes; `rows`: the kernel's, with families.
 
-    What the server compiles for each of them anew comes again, as real clients' problems do; else a
-    run would measure the compiler.
+    Problems that the server has to compile for come again, as real clients' problems do; otherwise a run would measure
+    the compiler.
     """
     compiled = "compiled" in (rows.values() if kernel == "fused" else [rows[asked]])
     return random.Random(f"{kernel} {rng.randrange(COMPILED_PROBLEMS)}") if compiled else rng

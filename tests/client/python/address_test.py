@@ -164,7 +164,7 @@ class EnvironmentTest(unittest.TestCase):
                     call(client)
         self.assertEqual(self.seen, ["Bearer secret", "Bearer other"] * len(WAYS))
         with warpcall.connect("unix:/nonexistent/s", retry=ONCE) as client, \
-                self.assertRaises(warpcall.Unavailable):  # what is said counts more
+                self.assertRaises(warpcall.Unavailable):  # the argument overrides them
             client.identity(X)
         os.environ["WARPCALL_SERVER"] = ""
         self.assertIn("127.0.0.1:8470", repr(warpcall.connect()))

@@ -270,7 +270,7 @@ class EndsTest(unittest.TestCase):
                 await asyncio.sleep(0)
             await client.close()
             with self.assertRaises(warpcall.Cancelled):
-                await asyncio.wait_for(task, 40)  # of fifty seconds
+                await asyncio.wait_for(task, 40)  # the pause is fifty seconds
 
         with FakeServer(handler) as server:
             asyncio.run(end(server.address))

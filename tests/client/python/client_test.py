@@ -249,7 +249,7 @@ class EndsTest(unittest.TestCase):
 
         self.assertTrue(eventually(is_refused))
         os.unlink(self.gate)
-        np.testing.assert_array_equal(future.result(60), X)  # what it had accepted
+        np.testing.assert_array_equal(future.result(60), X)  # the server had accepted it
         self.assertEqual(self.server.process.wait(60), 0)
         nobody = self.enterContext(socket.socket())  # else the port may be another test's server's
         nobody.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

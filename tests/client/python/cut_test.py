@@ -17,7 +17,7 @@ PREFACE_BYTES = 24
 DATA, HEADERS, RST_STREAM, SETTINGS, PING = 0, 1, 3, 4, 6
 ACK, END_STREAM, END_HEADERS = 1, 1, 4
 NO_ERROR, INTERNAL_ERROR, CANCEL = 0, 2, 8
-# Of HPACK's static table `:status: 200`; the rest without a table.
+# HPACK: `:status: 200` from the static table; the rest without a table.
 RESPONSE = b"\x88" + b"\x00\x0ccontent-type" + b"\x10application/grpc"
 TRAILERS = b"\x00\x0bgrpc-status" + b"\x010"
 QUICK = {"backoff_initial": 0.001}

@@ -1,5 +1,5 @@
-"""What the Python client's documents say, done on the real server: README's lines, the notebook cell by
-cell, the examples; and what is generated is current."""
+"""Runs the Python client's documents on the real server: README's lines, the notebook cell by cell, the examples.
+Generated files must be current."""
 
 import ast
 import json

@@ -1,6 +1,6 @@
-"""What the module warpcall_fast adds to the Python client, beside what the other tests show with
-WARPCALL_TEST_FAST=1: beside grpcio in one process, which arrays it takes as they lie, when it is used,
-and how its calls end that streams, signals or a closed client meet."""
+"""The module warpcall_fast, beyond what the other tests show with WARPCALL_TEST_FAST=1: its use beside grpcio in one
+process, the arrays that it takes as they lie, when it is used, and how its calls end when they meet streams, signals or
+a closed client."""
 
 import contextlib
 import glob

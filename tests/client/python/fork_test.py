@@ -10,7 +10,7 @@ import grpc
 
 from support import ENVIRONMENT, SECONDS_MAX, FakeServer, RealServer, answer, eventually, main, np
 
-# What all programs begin with. A child says what it found on the parent's standard output.
+# Start of all programs. A child prints its findings to the parent's standard output.
 BEGIN = """
 import asyncio, gc, os, signal, sys, threading, time
 import numpy as np
@@ -203,7 +203,7 @@ class ForkTest(unittest.TestCase):
         cls.server = cls.enterClassContext(RealServer("--self_test=off"))
 
     def end(self, process):
-        """What it said, once it has ended well."""
+        """Returns the process's output, once it has ended well."""
         try:
             out, errors = process.communicate(timeout=2 * SECONDS_MAX)
         finally:

@@ -24,7 +24,7 @@ class Lists:
         self.list = response.SerializeToString()
 
     def __call__(self, request, context):
-        if request[:1] == b"\n":  # of Execute
+        if request[:1] == b"\n":  # an Execute
             return REPLY
         self.asked += 1
         if self.code is not None:

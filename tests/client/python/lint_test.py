@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 PACKAGE = ROOT / "client" / "python"
 REQUIREMENTS = HERE / "requirements.txt"
-# What ruff's format does otherwise than flake8 wants; of what is generated, long lines.
+# ruff's format differs from flake8's rules here; generated files have long lines.
 FLAKE8 = ["--max-line-length=100", "--extend-ignore=E203,W503",
           "--per-file-ignores=warpcall/_catalog.py:E501"]
 

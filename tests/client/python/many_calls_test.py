@@ -22,7 +22,7 @@ CALLS = int(os.environ.get("WARPCALL_TEST_REQUESTS", 3000))
 THREADS = 16
 ROUNDS = 3
 MIB = 1 << 20
-M_ARENA_MAX = -8  # of malloc.h
+M_ARENA_MAX = -8  # from malloc.h
 
 
 def resident_bytes():

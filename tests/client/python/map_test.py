@@ -79,7 +79,7 @@ class MapTest(unittest.TestCase):
         buffer = np.empty(elements, np.float32)
         for value in range(BATCHES):
             buffer[:] = value
-            if value == 1:  # of batch 0 not a byte more has left
+            if value == 1:  # all of batch 0 is still here
                 gate.opened.set()
             yield buffer
 

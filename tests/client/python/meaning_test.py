@@ -1,5 +1,5 @@
-"""What the Python client refuses, as it would lose its meaning on the way (masks, units, sparse arrays), and what
-can be done with a result as with an array: sums, copies, pickles. Without a server."""
+"""Inputs that the Python client refuses because they would lose their meaning on the way (masks, units, sparse arrays),
+and uses of a result as an array: sums, copies, pickles. Without a server."""
 
 import copy
 import importlib.util

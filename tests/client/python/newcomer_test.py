@@ -1,5 +1,5 @@
-"""What a newcomer does: README's `pip install` into a clean virtual environment, then README's first call as
-it is printed there, on the real server; and the same of a copy of the folder, and of an sdist made of it.
+"""A newcomer's first steps: README's `pip install` into a clean virtual environment, then README's first call as
+printed there, on the real server; then both for a copy of the folder, and for an sdist made of it.
 
     newcomer_test.py BUILD_FOLDER
 

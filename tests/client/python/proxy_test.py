@@ -164,7 +164,7 @@ class ProxyTest(unittest.TestCase):
     # ---- the server's collector ----
 
     def warns(self, endpoint, proxy):
-        """What a server's log says of a collector that nobody has reached."""
+        """Returns the server's log line about a collector that nobody has reached."""
         with unittest.mock.patch.dict(os.environ, {"http_proxy": f"http://{proxy.address}"}):
             server = self.enterContext(RealServer("--self_test=off", f"--otlp_endpoint={endpoint}",
                                                   "--otlp_sample_ratio=1"))

@@ -69,7 +69,7 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(shapes([x, w], 2), [])
         self.assertEqual(shapes([x, z[0]], 2), [])
         self.assertEqual(shapes([x, w], 2, ("shared", "split")), [])
-        self.assertEqual(shapes([x, w], 2, ("split", "7")), [])  # of a later version
+        self.assertEqual(shapes([x, w], 2, ("split", "7")), [])  # from a later version
         # A stripe has more of its own than it shares: of 4 MiB.
         self.assertEqual(len(shapes([x, np.zeros((MIB // 4,), np.float32)], 8,
                                     ("split", "shared"))), 4)

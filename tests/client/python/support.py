@@ -1,10 +1,10 @@
-"""What the tests of the Python client share: the package under test, protobuf's own messages to
-hold it against, the real server, and one of grpcio that does what a test tells it.
+"""Shared parts of the Python client's tests: the package under test, protobuf's own messages for comparison, the real
+server, and a grpcio server that does what a test tells it.
 
     X_test.py BUILD_FOLDER [unittest's arguments]
 
-WARPCALL_TEST_FAST=1: with calls by the module warpcall_fast, that of BUILD_FOLDER; without it none is
-used. Exit status 77: skipped, Debian's packages for Python are missing, or the module is.
+WARPCALL_TEST_FAST=1: calls go through the module warpcall_fast of BUILD_FOLDER; otherwise none is used. Exit status 77:
+skipped, Debian's packages for Python are missing, or the module is.
 """
 
 import concurrent.futures
@@ -97,7 +97,7 @@ def before_the_end(rows):
 
 
 def eventually(what):
-    """Whether `what` becomes true; asks again and again."""
+    """Calls `what` again and again; returns True once it is true, False after SECONDS_MAX."""
     end = time.monotonic() + SECONDS_MAX
     while not what():
         if time.monotonic() > end:

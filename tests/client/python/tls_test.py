@@ -39,7 +39,7 @@ class TlsTest(unittest.TestCase):
             return file.read()
 
     def ends(self, server, tls):
-        """What identity ends with: "OK" or the error's code."""
+        """Yields the outcome of identity: "OK" or the error's code."""
         for connect, call in (WAYS[0], WAYS[-1]):
             with connect(server.address, timeout=60, retry=QUICK, tls=tls, token="t") as client:
                 try:

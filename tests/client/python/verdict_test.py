@@ -1,5 +1,5 @@
-"""What the Python client concludes of profiles and of two benchmarks: what the command line does. It and the client
-are given the same answers of a server."""
+"""The Python client's verdicts on profiles and on two benchmarks equal the command line's. Both get the answers of one
+server."""
 
 import json
 import math

@@ -41,7 +41,7 @@ def by_map(client):
 
 
 class AioClient:
-    """The same calls through asyncio."""
+    """warpcall's calls through asyncio, with a blocking interface."""
 
     def __init__(self, *arguments, **options):
         self.arguments, self.options = arguments, options

@@ -25,7 +25,7 @@ THEIRS = Messages()
 
 
 def random_value(field, rng):
-    """Of a protobuf field, which is no message."""
+    """Random value for a protobuf field that is not a message."""
     kinds = field.CPPTYPE_STRING, field.CPPTYPE_DOUBLE, field.CPPTYPE_BOOL
     if field.cpp_type == kinds[0]:
         text = rng.choice(TEXTS)
@@ -60,7 +60,7 @@ def fill(message, rng):
                     getattr(message, field.name).append(value)
                 else:
                     setattr(message, field.name, value)
-            elif field.message_type.GetOptions().map_entry:  # of texts: others are in no such message
+            elif field.message_type.GetOptions().map_entry:  # texts only: no other message has a map
                 key, value = (random_value(each, rng) for each in field.message_type.fields)
                 getattr(message, field.name)[key] = value
             elif is_repeated(field):
@@ -128,7 +128,7 @@ class WireTest(unittest.TestCase):
                               for field in theirs}, cls.__name__)
 
     def test_the_messages_are_those_of_the_proto(self):
-        """What generate_messages.py would write, which users who install the package cannot."""
+        """Compares with generate_messages.py's output; users who install the package lack the generator."""
         generator = pathlib.Path(__file__).parents[3] / "client/python/generate_messages.py"
         done = subprocess.run([sys.executable, generator, "--check"], check=False, text=True,
                               stderr=subprocess.PIPE)
@@ -162,7 +162,7 @@ class WireTest(unittest.TestCase):
             data = theirs.SerializeToString()
             # Tensors last, as a server of ours sends them; or anywhere.
             data = self.rng.choice([self.tensors_last(theirs), shuffled(data, self.rng)])
-            _execute.read_answer(data)  # what comes before the data is remembered
+            _execute.read_answer(data)  # the bytes before the data are cached
             answer, outputs = _execute.read_answer(data)
             ours = self.response(answer)
             for name in ("implementation", "device", "request_id"):
@@ -189,7 +189,7 @@ class WireTest(unittest.TestCase):
         return rest.SerializeToString() + tensors.SerializeToString()
 
     def test_tensors_of_one_length_and_different_shapes(self):
-        for _ in range(3):  # what comes before the data is remembered by the length
+        for _ in range(3):  # the bytes before the data are cached by length
             for data_type, shape in ((1, (2, 3)), (1, (3, 2)), (2, (4, 3)), (1, (6, 1)),
                                      (3, (3, 4))):
                 reply = THEIRS.ExecuteResponse(outputs=[
@@ -212,7 +212,7 @@ class WireTest(unittest.TestCase):
             try:
                 outputs = _execute.read_answer(data)[1]
             except ValueError:
-                self.assertEqual(theirs.outputs[0].data, b"")  # of no data type
+                self.assertEqual(theirs.outputs[0].data, b"")  # it has no data type
             else:
                 self.assertEqual([a.shape for a in outputs], [tuple(t.shape) for t in theirs.outputs])
 
