@@ -68,14 +68,14 @@ run_ctest() {
   step "$name: $(grep 'tests passed' "$logs/$name-ctest.log")"
 }
 
-# What tells whether the tests of build/FOLDER could end otherwise than before: its programs, which
-# ninja leaves alone when nothing changes, and the scripts.
+# State that decides if the tests of build/FOLDER could end otherwise than before: its programs, which ninja leaves
+# alone when nothing changes, and the scripts.
 programs_of() {
   find build/"$1"/bin build/"$1"/tests/bin -maxdepth 1 -type f -executable -printf '%p %s %T@\n' | sort
   find tests deploy -type f ! -name '*.cc' ! -name '*.h' -printf '%p %s %T@\n' | sort
 }
 
-# Whether FOLDER's tests passed with the same programs and the same tests.
+# Succeeds if FOLDER's tests passed with these programs and these tests.
 has_passed() {
   [[ $door != nightly && -f build/$1/passed ]] || return 1
   programs_of "$1" | cat - "$scratch/release" | cmp -s - "build/$1/passed" || return 1

@@ -48,7 +48,7 @@ CLIENT_RATIO_MAX = 1.6
 COMPARED_ROUNDS_MIN = 5
 CLIENT, CLIENT_NAMES = ("rate", "latency_us", "p50_us"), ("requests/s", "mean latency, us", "median latency, us")
 SUMS = ("queue", "compute_input", "compute_infer", "compute_output")
-# `server_us` by name; of our own clients there is none.
+# `server_us`: means by name; our own clients have none.
 Measured = namedtuple("Measured", "rate latency_us p50_us server_us")
 NONE = Measured(None, None, None, None)
 # Figures at one concurrency: perf_analyzer's, the server's, and our clients' by generated code and by ByteBuffers;

@@ -347,7 +347,7 @@ class KubernetesTest(unittest.TestCase):
         self.assertEqual(status, 0, said)
 
     def test_what_scales_sees_overload_by_clients_with_deadlines(self):
-        """Of one pod 855 of 904 calls miss half a second, which keeps its queue's age under that; the other idles."""
+        """One pod misses half a second in 855 of 904 calls, which keeps its queue below that age; the other idles."""
         if shutil.which("promtool") is None:
             self.skipTest("there is no promtool (Debian: package prometheus)")
         queues, lost = self.queries()

@@ -42,7 +42,7 @@ ENVOY = DEPLOYED / "xds" / "envoy.yaml"
 REQUIREMENTS = pathlib.Path(__file__).with_name("envoy_requirements.txt")
 SECONDS_MAX = 90
 CLIENTS = 12
-# Of a request, by default: HAProxy's tune.http.maxhdr, and Envoy's max_headers_count. For each HTTP/2 counts 32 bytes.
+# Default limits of a request: HAProxy's tune.http.maxhdr, Envoy's max_headers_count. HTTP/2 counts 32 bytes a header.
 HEADERS_MAX, HEADER_BYTES = 101, 32
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 

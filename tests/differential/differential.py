@@ -397,10 +397,10 @@ class Mix:
     """Requests that each of several clients makes, in a process of its own."""
     clients: int
     requests: int
-    """Of all clients together."""
+    """Sum over all clients."""
     seed: int
     large_elements_max: int = LARGE_ELEMENTS_MAX
-    """Of one request in 25; the others have at most 65536."""
+    """Size limit of one request in 25; the others have at most 65536."""
 
 
 def wrong_in(response, request, problem, families):

@@ -1,4 +1,4 @@
-"""What tests of who may call have in common: a folder of files, a server, and how calls end."""
+"""Shared parts of the tests of access: a folder of files, a server, and outcomes of calls."""
 
 import os
 import pathlib
@@ -93,7 +93,7 @@ class AccessCase(unittest.TestCase):
         self.assertIn(text, errors, arguments)
 
     def ends(self, server, **connection):
-        """What identity by the Python client ends with: "OK" or the error's code."""
+        """Outcome of identity by the Python client: "OK" or the error's code."""
         with warpcall.connect(server.address, timeout=SECONDS_MAX, **connection,
                               retry=warpcall.Retry(attempts_max=1)) as client:
             try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Who may call: TLS, certificates of clients, tokens, and files that change while the server runs, with
-the command line (the C++ client) and the Python client.
+"""Admission of callers: TLS, certificates of clients, tokens, and files that change while the server runs, with the
+command line (the C++ client) and the Python client.
 
     callers_test.py SOURCE BUILD
 

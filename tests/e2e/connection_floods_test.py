@@ -68,7 +68,7 @@ def connect(server, user=None, source="127.0.0.1"):
 
 
 def is_served(connection):
-    """Whether gRPC begins to speak to it; it is closed at once otherwise."""
+    """Returns True if gRPC begins to speak to the connection; False if it is closed at once."""
     try:
         return len(connection.recv(FRAME_HEAD_BYTES, socket.MSG_WAITALL)) == FRAME_HEAD_BYTES
     except ConnectionError:
@@ -86,7 +86,7 @@ class ConnectionsTest(AccessCase):
         return server
 
     def flood(self, server, stack, count, user=None):
-        """Of which all are accepted when the last has been. They come from many addresses of loopback."""
+        """Connects from many addresses of loopback. All connections are accepted when the last one has been."""
         for i in range(count):
             stack.enter_context(connect(server, user, f"127.0.0.{1 + i % 200}"))
         last = stack.enter_context(connect(server, user))

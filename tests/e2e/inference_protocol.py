@@ -1,5 +1,5 @@
-"""What the tests of the Open Inference Protocol share: NVIDIA Triton's client of PyPI in an environment of
-its own, the server, shared memory, and requests that wait."""
+"""Shared parts of the tests of the Open Inference Protocol: NVIDIA Triton's client of PyPI in an environment of its
+own, the server, shared memory, and requests that wait."""
 
 import contextlib
 import hashlib
@@ -58,7 +58,7 @@ def total(server, metric, *labels):
 
 
 class Gate:
-    """What holds requests of the kernel `held`, until it is opened."""
+    """Holds requests of the kernel `held` until it is opened."""
 
     def __init__(self, test):
         self.path = os.path.join(test.enterContext(tempfile.TemporaryDirectory()), "gate")

@@ -366,7 +366,7 @@ class ProtocolTest(unittest.TestCase):
         counted = lambda: support.total(self.server, "warpcall_kernel_duration_seconds_count",
                                         'kernel="held"') - before
         support.eventually(lambda: counted() == 1)
-        # What came too late was not launched.
+        # Requests past their deadline were not launched.
         self.infer("held", tensor("x", X))
         support.eventually(lambda: counted() == 2)
 

@@ -64,8 +64,8 @@ class Late(Failed):
 
 
 def run(program, address, *arguments):
-    """What it prints."""
-    # Who registers shared memory and who asks are one connection: regions belong to one.
+    """Returns the program's output."""
+    # One connection registers shared memory and makes the requests: regions belong to a connection.
     environment = dict(os.environ, LD_LIBRARY_PATH=str(program.parent),
                        TRITON_CLIENT_GRPC_CHANNEL_MAX_SHARE_COUNT="64")
     try:
@@ -88,13 +88,13 @@ class Report:
     passes: list
     """(requests a second, mean latency in microseconds as its client sees it) of each window in turn."""
     p50_us: int
-    """Of all windows."""
+    """Median over all windows."""
     server_us: dict
     """Means on the server, whole microseconds, by what the statistics call them."""
 
 
 def read_report(printed):
-    """Of what it printed with -v of one concurrency."""
+    """Reads its output with -v for one concurrency."""
     passes = re.findall(r"Pass \[\d+\] throughput: ([\d.]+) infer/sec\. Avg latency: (\d+) usec", printed)
     said = printed[printed.index("\n  Client:"):]
     server = re.search(r"queue (\d+) usec \+ compute input (\d+) usec \+ compute infer (\d+) usec \+ "
@@ -138,5 +138,5 @@ class Statistics:
 
 
 def grown(before, after):
-    """What each sum of Statistics.read has grown by."""
+    """Growth of each sum of Statistics.read."""
     return {name: (count - before[name][0], ns - before[name][1]) for name, (count, ns) in after.items()}

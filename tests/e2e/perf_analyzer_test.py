@@ -33,8 +33,8 @@ class PerfAnalyzerTest(unittest.TestCase):
             str(BUILD), "--devices=cpu", "--self_test=off", "--allow_shared_memory"))
 
     def measure(self, model, *arguments, note=lambda: None):
-        """What `note` tells before a run, and what the run prints. One that has all its answers and does not end is made
-        again, both of it: of some hundreds one did not end, and nothing told whose fault that was."""
+        """Returns `note`'s result before a run, and the run's output. If a run has all its answers and does not end,
+        repeats both: one of some hundreds did not end, and nothing told whose fault that was."""
         for is_last in (False, True):
             answered, noted = self.counted(""), note()
             try:
@@ -46,7 +46,7 @@ class PerfAnalyzerTest(unittest.TestCase):
                 self.assertFalse(is_last, "twice it did not end")
 
     def state(self):
-        """Of the server: what waits, and what was answered."""
+        """The server's waiting and answered requests."""
         return {name: value for name, value in self.server.metrics().items()
                 if value and re.match("warpcall_(requests_total|queue_)", name)}
 

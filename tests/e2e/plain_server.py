@@ -47,7 +47,7 @@ class PlainServer:
                 stream.close()
 
     def await_serving(self):
-        """Whether it serves, and does not end before."""
+        """Returns True once the server serves; False if it ends before."""
         readable, _, _ = select.select([self.process.stdout], [], [], SECONDS_MAX)
         line = self.process.stdout.readline().decode() if readable else ""
         if " serving on " not in line:

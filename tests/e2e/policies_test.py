@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What policies let callers do, against the real server, and files of them that change.
+"""Policies' limits for callers, against the real server, and policy files that change.
 
     policies_test.py SOURCE BUILD
 
@@ -61,7 +61,7 @@ class PoliciesTest(AccessCase):
                           "kernels": ["gelu"], "implementations": ["reference"], "devices": ["cpu"]},
                 "bob": {"devices": ["cuda:0"]}}})
         alice, bob, carol = (self.connect(server, token) for token in (ALICE, BOB, CAROL))
-        # Of what alice may use the server chooses by itself.
+        # The server chooses among the implementations that alice may use.
         self.assertEqual(alice.gelu(X).implementation, "reference")
         self.assertEqual(alice.gelu(X, device="cpu", implementation="reference:float64").implementation,
                          "reference")

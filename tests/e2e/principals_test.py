@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Whose calls count together: by the certificate's subject, else by the token's name, whichever
-connections they come by.
+"""Calls count together by the certificate's subject, or else by the token's name, whichever connections they come
+by.
 
     principals_test.py SOURCE BUILD
 
@@ -22,8 +22,8 @@ import warpcall  # noqa: E402
 SECONDS_MAX = 400
 # Some ten milliseconds of the device each, of a sanitized server's too.
 WARM_UP, RESULTS, SIDE = 50, 250, 80 if os.environ.get("WARPCALL_TEST_SANITIZED") else 224
-# Of each principal, and as many as one connection takes: none is without a call while its thread here waits for
-# its turn.
+# Calls of each principal, as many as one connection takes: no principal is without a call while its thread here waits
+# for its turn.
 OUTSTANDING = 32
 LANES = 2
 ATTEMPTS = 20
@@ -77,7 +77,7 @@ class Load:
             self.done.set()
 
     def was_kept(self):
-        """Whether each call found others of its principal before it: whose queue was empty is next."""
+        """Returns True if each call found others of its principal before it: an empty queue would be next."""
         return self.least_wait_ns > self.longest_ns
 
 

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 
-# What does not run here, by its beginning, and why.
+# Commands that do not run here, by their beginning, and why.
 EXCUSED = {
     "bash tests/run.sh": "is what runs this test",
     "docker ": "needs a container engine",
@@ -115,7 +115,7 @@ def check_gelu(folder, source):
 
 
 def check_softmax(folder):
-    """Of random numbers: rows that sum to 1, and whose logarithms are spread as N(0, 1) is."""
+    """Checks softmax of random numbers: rows sum to 1, and their logarithms are spread as N(0, 1) is."""
     for row in (0, 4095):
         y = read_npy(folder / "y.npy", row * 1024, 1024)
         check(math.isclose(sum(y), 1, rel_tol=1e-4), f"row {row} of y.npy sums to {sum(y)}")
@@ -133,7 +133,7 @@ def check_fused(folder):
 
 
 def check_files(folder, command):
-    """What the command was to write."""
+    """Checks the files that the command writes."""
     if "softmax --shape 4096x1024 --output" in command:
         check_softmax(folder)
     elif "fused 'gelu(x0 + x1)'" in command:

@@ -35,7 +35,7 @@ def child_of(parent, word=""):
 
 
 def links_of(pid):
-    """What its descriptors are."""
+    """Targets of its descriptors."""
     links = []
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -53,7 +53,7 @@ def runs(pid, program):
 
 
 def blocks_sigterm(pid):
-    """Whether the program has begun to keep the signal."""
+    """Returns True once the program keeps the signal."""
     try:
         with open(f"/proc/{pid}/status") as status:
             masks = [line.split()[1] for line in status if line.startswith("SigBlk:")]

@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 from plain_server import SKIPPED, PlainServer  # noqa: E402
 
 FLAGS = ("--lame_duck_seconds=0",)
-# Of nobody's, another for each server: RLIMIT_NPROC counts a user's processes, and root's not at all.
+# Unused users, one for each server: RLIMIT_NPROC counts a user's processes, and root's not at all.
 USERS = itertools.count(654321)
 
 

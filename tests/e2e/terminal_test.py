@@ -35,7 +35,7 @@ EXCUSED = {
     "warpcall profile": "of 1 GiB takes long; MORE has a smaller one",
     "warpcall run gelu --input": "of gigabytes takes long",
 }
-# What README's blocks do not show, and what stands in each.
+# Commands that README's blocks do not show, and a text in the output of each.
 MORE = [
     ("warpcall help", 0, "Usage: warpcall"),
     ("warpcall help run", 0, "--shape"),
@@ -90,7 +90,7 @@ class Terminal:
         self.environment["TERM"] = "xterm-256color"
 
     def show(self, command, status):
-        """What appears, without colours."""
+        """Returns the command's output without colours, and if it had colours."""
         command = command.replace("build/release/bin/", f"{self.session.build}/bin/")
         found, shown = in_terminal(command, self.columns, self.session.folder, self.environment)
         check(found == status, f"{command} ended with {found} instead of {status}:\n{shown}")
@@ -107,7 +107,7 @@ class Terminal:
 
 
 def words_of(lines):
-    """What does not differ from run to run: names and headings."""
+    """Names and headings: words that do not differ from run to run."""
     return {word for line in readme_test.measured_left_out(lines)
             for word in re.findall(r"[A-Za-z][A-Za-z_/]{2,}", line)} - {"ADDRESS"}
 

@@ -234,7 +234,7 @@ class TracesTest(unittest.TestCase):
         self.assertEqual(root.name, "warpcall.v1.KernelService/ExecuteStream")
         phases = [span for span in spans if span is not root]
         windows = [phases[at:at + 6] for at in range(0, len(phases), 6)]
-        self.assertEqual(len(windows), 10)  # of 16 MiB of operands
+        self.assertEqual(len(windows), 10)  # 16 MiB of operands each
         for window in windows:
             self.assertEqual([span.name for span in window], PHASES[1:-1])
             self.assert_nested(root, window)
@@ -268,7 +268,7 @@ class TracesTest(unittest.TestCase):
             collector.requests.get(timeout=SECONDS_MAX)
             began = time.monotonic()
             self.assertEqual(server.stop(), 0)
-            self.assertLess(time.monotonic() - began, 7)  # of ten that a call to a collector has
+            self.assertLess(time.monotonic() - began, 7)  # a call to a collector has ten
 
     def test_an_address_that_is_none_is_refused_at_the_start(self):
         for address in ("collector", "http://collector:4317/v1/traces", "ftp://collector:1", ":4317",

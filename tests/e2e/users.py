@@ -9,7 +9,7 @@ NETLINK_SOCK_DIAG = 4
 
 
 def knows_users():
-    """Whether the kernel tells whose the other end of a TCP connection is."""
+    """Returns True if the kernel can name the user at the other end of a TCP connection."""
     try:
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG).close()
         return True

@@ -102,7 +102,7 @@ def check_fault(pack):
     status = server.process.wait(timeout=60)
     print(f"the server ended by itself {time.monotonic() - start:.1f} s later with status {status}")
     print("\n".join([line for line in server.log_text().splitlines() if "lost" in line][-3:]))
-    # What README documents; -11, a crash, is not that.
+    # README documents status 1; a crash would give -11.
     return ok and status == 1
 
 

@@ -189,7 +189,7 @@ def check_whole_kernel(client, out):
 
 
 def check_verdicts(client):
-    """What bounds kernels of which that is known."""
+    """Profiles report the known bounds of some kernels."""
     for words, bound in ((["gelu", "--shape", "8192x8192"], "memory"),
                          (["matmul", "--shape", "4096x4096x4096", "--type", "bf16"], "compute"),
                          (["gelu", "--shape", "1024"], "launch"),
@@ -204,11 +204,11 @@ def check_verdicts(client):
     check(done.returncode == 0 and "kernels a run, the other 1" in done.stdout, "the chain's passes are a reason")
 
 
-# Of each kernel, a problem that most of its rows take.
+# A problem for each kernel that most of its rows take.
 DESCRIBED = {"identity": ["1048576"], "gelu": ["1048576"], "softmax": ["4096x1024"], "matmul": ["1024x1024x1024"],
              "fused": ["1024x4096,4096", "--attribute", "expression=gelu(x0 + x1)"],
              "linear": ["256x512,128x512,128"], "layernorm": ["1024x4096,4096,4096"], "rmsnorm": ["1024x4096,4096"]}
-# What a row of a family is written in; a vendor's library tells nothing of its kernels.
+# Language of a family's rows; a vendor's library reports nothing about its kernels.
 LANGUAGES = {"cuda": "cuda", "manual": "cpp", "triton": "triton", "compiled": "cuda"}
 
 
@@ -260,7 +260,7 @@ def load(client, seconds, report):
 
 
 def windows(done):
-    """What the generator told each second."""
+    """The generator's lines, one a second."""
     return "\n".join(re.findall(r"\d+ s: .*", done.stderr))
 
 

@@ -29,7 +29,7 @@ step() {
 
 device() { step device "$here/bin/device_test"; }
 
-# What a server tries at its start, and how long that takes.
+# The trials of a server's start, and their time.
 check() { TAIL_LINES=60 step check "$here/bin/warpcalld" --check; }
 
 conformance() {
@@ -116,8 +116,8 @@ choices() {
 tune() {
   TAIL_LINES=200 step tune python3 "$here/tune.py" "$here" "$logs/shipped_tuning.txt" ${TUNE_KERNELS:-}
 }
-# What others take for the problems that the benchmark measures: needs PyTorch. Compiled first, so that both programs
-# measure one after the other; tests/gpu/peers_table.py makes a table of their logs.
+# Times of other libraries for the problems that the benchmark measures; needs PyTorch. Compiles first, so that both
+# programs measure one after the other; tests/gpu/peers_table.py makes a table of their logs.
 peers() {
   python3 "$here/peers_problems.py" >"$logs/peers_problems.txt"
   step peers_warm python3 "$here/peers.py" --warm

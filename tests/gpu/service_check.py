@@ -24,15 +24,15 @@ from differential import (FLOAT32, Client, Mix, Server, Tally, decode, gelu, loa
 CLIENTS = 8
 WARM_REQUESTS = 8_000
 PHASE_REQUESTS = 2_000
-# Each round sends the same requests, phase by phase, and what the last one adds is what counts. In the rounds before it
-# fill up what is kept for shapes seen before, staging, which is touched late, the CPU lanes' workspaces, and kernels of
-# the vendor's libraries, each loaded by the first problem that takes it.
+# Each round sends the same requests, phase by phase, and the growth in the last round counts. The rounds before it fill
+# the caches for shapes seen before, staging, which is touched late, the CPU lanes' workspaces, and kernels of the
+# vendor's libraries, each loaded by the first problem that takes it.
 ROUND_PHASES = 3
 ROUNDS = 3
-# "used" is what GPUs' pools have handed out, workspaces among it, and goes back with each job. What a pool holds to hand
-# out is the most that was ever under way at once, in steps of 32 MiB, which eight clients' chance goes on raising. The
-# driver's is what it has beside the pool. "resident" is the server's own, the CPU lanes' workspaces and what libraries
-# allocate among it, at 4 KiB for each request of the round; pages of files are the system's to take back.
+# "used" is memory handed out by the GPUs' pools, including workspaces, and goes back with each job. A pool holds the
+# most that was ever under way at once, in steps of 32 MiB, which eight clients' chance goes on raising. The driver's
+# memory comes beside the pool. "resident" is the server's own, including the CPU lanes' workspaces and libraries'
+# allocations, at 4 KiB for each request of the round; the system may take back pages of files.
 GROWTH_BYTES_MAX = {"pinned": 0, "used": 0, "pool": 256 << 20, "driver": 16 << 20,
                     "resident": (4 << 10) * ROUND_PHASES * PHASE_REQUESTS}
 # The server gives back what malloc keeps once it has rested for a second, and looks once a second.
@@ -43,7 +43,7 @@ REST_SECONDS_MAX = 30
 # ---- 18 000 mixed requests ------------------------------------------------------------------------
 
 def device_memory_bytes():
-    """Of all GPUs together, as the driver counts; 0 without one."""
+    """Used memory of all GPUs together, as the driver counts; 0 without a GPU."""
     if shutil.which("nvidia-smi") is None:
         return 0
     text = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
@@ -148,7 +148,7 @@ def gelu_request(messages, elements, request_id):
 
 
 def small_client_main(pack, address, prefix, count):
-    """The same shape again and again, which the server replays; the last replies are checked."""
+    """Sends one shape again and again, which the server replays; checks the last replies."""
     messages = load_messages(pack)
     client = Client(address, messages)
     request = gelu_request(messages, 1 << 10, prefix)

@@ -3,7 +3,7 @@
 import re
 import sys
 
-# What the table shows: the problem as the benchmark prints it, and its name there.
+# Rows of the table: the problem as the benchmark prints it, and its name there.
 PROBLEMS = [
     ("gelu float32 268435456", "gelu tanh, 2^28 float32"),
     ("gelu float16 268435456", "gelu tanh, 2^28 float16"),

@@ -52,7 +52,7 @@ def shapes(*texts):
 
 
 def tune(pack, server, arguments):
-    """Whether all of it was tuned."""
+    """Returns True if everything was tuned."""
     programs = os.environ.get("WARPCALL_TEST_BIN_DIR", os.path.join(pack, "bin"))
     done = subprocess.run(
         [os.path.join(programs, "warpcall"), "--server", server.address, "--json", "tune", *arguments, "--device",

@@ -87,7 +87,7 @@ def open_loop_main(pack, address, seconds, rate, seed, results):
 
 
 def answers_of(target, arguments):
-    """Of all clients together, by device."""
+    """Number of all clients' answers, by device."""
     results = multiprocessing.Queue()
     clients = [multiprocessing.Process(target=target, args=(*arguments(i), results))
                for i in range(CLIENTS)]

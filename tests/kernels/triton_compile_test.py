@@ -1,5 +1,5 @@
-"""What kernels/triton/compile.py made for this build: the manifest tells the truth about the machine code,
-and the code is what was asked for. Needs no GPU.
+"""Output of kernels/triton/compile.py for this build: the manifest tells the truth about the machine code, and the code
+is as requested. Needs no GPU.
 
     triton_compile_test.py FOLDER      of manifest.json and kernels.bin, with the Python that has Triton
 """
@@ -29,7 +29,7 @@ except ImportError as error:
 import compile as generator  # noqa: E402
 
 HOPPER = 90
-# Of a cubin's section .nv.info.<kernel>: format byte, attribute byte, 16 bits of length, the value.
+# Entries of a cubin's .nv.info.<kernel>: format byte, attribute byte, 16 bits of length, the value.
 PARAMETER_ATTRIBUTE, SIZED_FORMAT = 0x17, 4
 
 

@@ -27,8 +27,8 @@ import compile as generator  # noqa: E402
 
 SEED = 13
 UNIT = 2.0 ** -24
-# Of the result's type: half a unit in the last place, relative, and the smallest number above 0; a whole
-# unit of bfloat16, to which the interpreter truncates.
+# By the result's type: half a unit in the last place, relative, and the smallest number above 0; bfloat16 has a whole
+# unit, to which the interpreter truncates.
 ROUNDING = {"float32": (2.0 ** -24, 2.0 ** -149), "float16": (2.0 ** -11, 2.0 ** -24),
             "bfloat16": (2.0 ** -7, 2.0 ** -133)}
 
@@ -301,7 +301,7 @@ class KernelsTest(unittest.TestCase):
         def check(op, data_type, variant):
             values = self.random.normal(size=(4, self.rows_for(variant)))
             values[1, 3] = np.nan  # all of the row becomes NaN
-            values[2, 5] = np.inf  # of layernorm here, too; in rmsnorm what is beside it becomes 0
+            values[2, 5] = np.inf  # layernorm: all NaN, too; rmsnorm: its neighbours become 0
             self.norm(op, data_type, variant, values)
         self.for_each_norm(check)
 

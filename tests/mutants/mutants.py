@@ -6,10 +6,10 @@
     mutants.py BUILD --list           prints them
     mutants.py BUILD --check          whether each text still stands in its file, once, and each test exists
 
-The checkout is never touched. What git knows of it, changes that are not committed included, is copied to a
-tree beside BUILD, build/mutants, which has a build of its own and stays for the next time: only what differs
-is written, so a run that was killed leaves nothing behind either. The tests must pass there without a mutant,
-as a test that is red anyway kills nothing. Exit status: 0 when all were killed.
+The checkout is never touched. The files that git knows, uncommitted changes included, are copied to a tree beside
+BUILD, build/mutants, which has a build of its own and stays for the next time: only differing files are written, so a
+run that was killed leaves nothing behind either. The tests must pass there without a mutant, as a test that is red
+anyway kills nothing. Exit status: 0 when all were killed.
 """
 
 import argparse
@@ -29,9 +29,9 @@ import xml.etree.ElementTree
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
-# What tests start that are given a build's folder.
+# Programs that tests start if they are given a build's folder.
 SERVED = ["digits", "warpcall", "warpcalld"]
-# Of the given build: the copy is compiled as it is.
+# Settings of the given build: the copy is compiled the same way.
 CARRIED = ["CMAKE_CXX_COMPILER", "CMAKE_CXX_COMPILER_LAUNCHER"]
 
 
@@ -44,8 +44,8 @@ class Mutant:
     name: str
     file: str   # from the root
     text: str   # stands there once
-    by: str     # what takes its place
-    tests: str  # of ctest, a regular expression: one of those that it matches whole must fail
+    by: str     # takes its place
+    tests: str  # a regular expression for ctest: one of the tests that it matches whole must fail
 
 
 def read_table():
@@ -70,7 +70,7 @@ def tests_for(mutant, programs):
 
 
 def targets_for(tests, programs):
-    """What has to be built to run them."""
+    """Targets to build before these tests can run."""
     return sorted({target for name in tests for target in programs[name] or SERVED})
 
 
@@ -112,7 +112,7 @@ class Copy:
         self.configure(build)
 
     def run(self, log, *command):
-        """Whether the command succeeds; what it prints goes to `log`."""
+        """Runs the command, with its output in `log`; returns True if it succeeds."""
         with open(self.folder / log, "ab") as out:
             process = subprocess.Popen([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT,
                                        stdin=subprocess.DEVNULL, env=self.environment, start_new_session=True)
@@ -167,7 +167,7 @@ class Copy:
         return [case.get("name") for case in cases if case.get("status") == "fail"]
 
     def verdict(self, mutant):
-        """What killed it, and else what did not; the first is None in that case."""
+        """Returns the test that killed it, or None and the reason why none did."""
         log = re.sub(r"\W+", "_", mutant.name) + ".log"
         (self.folder / log).unlink(missing_ok=True)
         path = self.tree / mutant.file

@@ -93,7 +93,7 @@ def _name_and_parameters(header):
 
 
 def _is_function(header):
-    """Whether the brace after `header` begins a function's body; None: a scope, looked into."""
+    """Returns True if the brace after `header` begins a function's body; None: a scope, looked into."""
     header = _without_templates(header)
     first = re.match(r"\w*", header).group()
     if first in ("class", "struct", "union") or re.match(r"(inline\s+)?namespace\b", header):
@@ -109,7 +109,7 @@ def _is_function(header):
     assigned = re.search(r"=\s*(.?)", outside)
     if assigned and "operator" not in found[0]:
         return assigned.group(1) == "["
-    rest = found[2].strip()  # of a constructor: a member's initialiser follows a name, the body does not
+    rest = found[2].strip()  # a constructor: a member's initialiser follows a name, the body does not
     return not (rest.startswith(":") and len(rest) > 1 and re.search(r"[\w>]$", rest))
 
 
@@ -334,7 +334,7 @@ def check_copies(source):
 # ---- the tree -----------------------------------------------------------------------------------
 
 def _cmake_words(text):
-    """What a CMakeLists.txt names outside comments, with the values of its loops in place of variables."""
+    """Words of a CMakeLists.txt outside comments, with the values of its loops in place of variables."""
     text = re.sub(r"#.*", "", text)
     words = set(re.split(r'[\s()"]+', text))
     for variable, values in re.findall(r"\bforeach\(\s*(\w+)([^)]*)\)", text):
