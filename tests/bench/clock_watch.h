@@ -1,4 +1,4 @@
-// Looks at a GPU's clocks while it is measured, and tells of them afterwards.
+// Samples a GPU's clocks during a measurement, and describes them afterwards.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace warpcall::bench {
 
 class ClockWatch {
  public:
-  // `conditions` may be null, where nothing tells of them.
+  // `conditions` may be null where nothing reports clocks.
   explicit ClockWatch(ConditionReader* conditions, Clock clock = MonotonicNs)
       : conditions_(conditions), clock_(std::move(clock)) {}
 

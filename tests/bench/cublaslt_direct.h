@@ -19,7 +19,7 @@ class CublasLtDirect {
   explicit CublasLtDirect(cuda::Libraries* libraries) : libraries_(libraries) {}
   ~CublasLtDirect();
 
-  // Asks for heuristics, times each, keeps the best.
+  // Gets algorithms from the heuristic, times each, keeps the fastest.
   absl::Status Prepare(const Problem& problem, const Operands& operands, void* workspace,
                        cudaStream_t stream);
   absl::Status Launch(const Operands& operands, void* workspace, cudaStream_t stream) const;

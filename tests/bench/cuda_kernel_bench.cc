@@ -316,7 +316,7 @@ class Bench {
     return roof;
   }
 
-  // `plan`: null for what is none of the rows.
+  // `plan`: null for a contender that is not a row.
   static void Print(const char* name, const PlanPtr& plan, const Candidate& candidate,
                     const Against& against) {
     if (!candidate.status.ok()) {

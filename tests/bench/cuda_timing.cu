@@ -109,7 +109,7 @@ double Quantile(const std::vector<double>& sorted, double q) {
   return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
 
-// How many launches make a sample; the candidate is warm afterwards.
+// Returns the number of launches in a sample; the candidate is warm afterwards.
 absl::StatusOr<int> LaunchesFor(const Candidate& candidate, cudaStream_t stream,
                                 const Events& events) {
   constexpr int kTrial = 4;
@@ -146,8 +146,8 @@ void Time(std::vector<Candidate>& candidates, cudaStream_t stream,
         launches.ok() ? graphs[c].Capture(candidates[c], *launches, stream) : launches.status();
   }
   std::vector<double> spent(candidates.size());
-  // Shuffled for every round: what the one before left in the L2 to be written back costs the next
-  // one time, up to 3 % of half a millisecond.
+  // Shuffle every round: the data that a candidate leaves in the L2 must be written back in the
+  // next one's time, which costs up to 3 % of half a millisecond.
   std::vector<size_t> order(candidates.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::mt19937 random(1);

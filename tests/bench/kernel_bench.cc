@@ -71,7 +71,7 @@ struct Bench {
   Operands operands;
 };
 
-// A row's plan for a problem, and the workspace that it asks for.
+// A row's plan for a problem, and the plan's workspace.
 struct Planned {
   PlanPtr plan;  // null: refused the problem
   Memory workspace;

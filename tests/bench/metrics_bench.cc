@@ -30,8 +30,8 @@ PrometheusSink* CpuSink() {
   return sink;
 }
 
-// About as many series as a server with one GPU has: four kernels of seven rows, a third of them on
-// the CPU.
+// Makes about as many series as a server with one GPU: four kernels of seven rows, a third of them
+// on the CPU.
 Registry MakeRegistry() {
   static const Op ops[] = {{"identity", "", {"x"}, {}, nullptr, nullptr},
                            {"gelu", "", {"x"}, {}, nullptr, nullptr},

@@ -48,9 +48,9 @@ constexpr int kConnections = 8;
 constexpr int kCallersPerConnection = 4;
 constexpr int kCallers = kConnections * kCallersPerConnection;
 constexpr absl::Duration kCallTimeout = absl::Minutes(2);
-// For the last staging buffer, which is given back a moment after its response was received.
+// Time to wait for the last staging buffer, which is given back a moment after its response.
 constexpr absl::Duration kRestTimeout = absl::Seconds(5);
-// Staging memory, gRPC's buffers and what malloc keeps of them reach their peak before the first
+// Staging memory, gRPC's buffers and malloc's share of them reach their peak before the first
 // request that counts, not whenever the largest requests happen to meet.
 constexpr int kLargestRounds = 3;
 constexpr size_t kTableLines = 20;
@@ -58,8 +58,8 @@ constexpr size_t kTableLines = 20;
 // in the minimum of a few samples.
 constexpr size_t kSamplesPerFloor = 4;
 
-// Shapes of one size of request: those of softmax and matmul as `warpcall load` takes them (primes,
-// tails, vectors, and what no tile fits among them), and the elements of identity and gelu.
+// Shapes for one size of request: shapes of softmax and matmul for `warpcall load` (primes, tails,
+// vectors, and some that no tile fits), and numbers of elements for identity and gelu.
 struct Sizes {
   const char* mix;
   int64_t elements_min;
@@ -85,7 +85,7 @@ struct SoakOptions {
   uint64_t seed = std::random_device{}();
 };
 
-// One of the callers on a connection: what it sends, on data that differ each time.
+// One of a connection's callers: sends requests with data that differ each time.
 class Caller {
  public:
   Caller(std::shared_ptr<client::Client> client, const SoakOptions& options, uint64_t seed)
@@ -197,7 +197,7 @@ class Soak {
   using Work = absl::FunctionRef<absl::Status(Caller*, int index)>;
 
   absl::Status Start();
-  // By every caller at once.
+  // Runs `work` for every caller at once.
   absl::Status OnAll(Work work);
   absl::Status Sample();
   // OK when nothing was left behind and memory does not grow.

@@ -12,12 +12,12 @@ namespace warpcall::bench {
 
 struct Slope {
   double value = 0;
-  // Standard error, for residuals that know nothing of each other. Those of resident memory do
-  // (what an allocator keeps, it keeps for a while), so the true error is larger.
+  // Standard error, for independent residuals. Residuals of resident memory are not independent (an
+  // allocator keeps memory for a while), so the true error is larger.
   double error = 0;
 };
 
-// The least of each `block` values that follow one another; what is left over at the end is
+// Minimum of each `block` consecutive values; the values left over at the end are
 // dropped.
 std::vector<double> BlockMinima(absl::Span<const double> values, size_t block);
 

@@ -1,5 +1,5 @@
-// A tensor larger than any message through ExecuteStream, from and to callbacks: how fast it goes
-// and how much memory the server takes for it above what it had at its start.
+// Sends a tensor larger than any message through ExecuteStream, from and to callbacks. Measures its
+// speed, and the server's memory above the memory at its start.
 //
 //   stream_bench [GIB]       default 4
 #include <algorithm>
@@ -31,7 +31,7 @@ float Expected(const std::string& kernel, float x) {
   return static_cast<float>(0.5 * x * (1 + std::tanh(u)));
 }
 
-// Counts what came, and compares it with what should have.
+// Counts the received bytes, and compares them with the expected ones.
 class Receiver {
  public:
   explicit Receiver(std::string kernel) : kernel_(std::move(kernel)) {}

@@ -4,8 +4,8 @@
 //
 //   warpcall_transport_bench [--quick] [--benchmarks_md] ...   --help says the rest
 //
-// Latencies are a client's, server CPU that of the server's process (workers of several GPUs not
-// counted). No exit status depends on timings: 1 says that a call failed or an answer was wrong.
+// Latencies are a client's; server CPU is the server process's (workers of several GPUs not
+// counted). No exit status depends on timings: 1 means that a call failed or an answer was wrong.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -133,7 +133,7 @@ absl::Status TransportBench::Run() {
                                 AvailableMib() / kResidentPerByteOnItsWay);
   RETURN_IF_ERROR(StartServers());
   RETURN_IF_ERROR(FindDevice());
-  // BENCHMARKS.md takes what is on stdout as it is.
+  // BENCHMARKS.md includes stdout as it is.
   std::fprintf(options_.benchmarks_md ? stderr : stdout,
                "warpcalld on %s, %u cores, %g s of each contender at each point\n\n",
                warpcalld_ == nullptr ? "no device" : device_.c_str(),
@@ -194,7 +194,7 @@ std::string TransportBench::SkipReason(const Point& point) const {
 
 std::vector<std::string> TransportBench::KernelsOf(ContenderKind kind) const {
   if (IsEcho(kind) || kind == ContenderKind::kProtobuf) return {""};
-  // Beside a peer what it is compared with.
+  // ModelInfer runs gelu only beside a peer, to compare them.
   const bool both = kind == ContenderKind::kRaw || IsPeer(kind) ||
                     (kind == ContenderKind::kInfer && Has(ContenderKind::kPeer));
   if (both) return {"identity", "gelu"};
@@ -230,7 +230,7 @@ absl::Status TransportBench::MeasureAll() {
   if (!options_.benchmarks_md) std::printf("%s", TableHeading().c_str());
   for (Transport transport : options_.transports) {
     for (int connections : options_.connections) {
-      // For a Unix socket BENCHMARKS.md has one connection's small requests only.
+      // BENCHMARKS.md lists only one connection's small requests for a Unix socket.
       if (options_.benchmarks_md && transport == Transport::kUnix && connections != 1) continue;
       for (size_t bytes : options_.sizes) {
         if (options_.benchmarks_md && transport == Transport::kUnix && bytes > kSmallBytesMax)

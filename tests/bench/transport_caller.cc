@@ -23,8 +23,8 @@ namespace {
 constexpr char kExecute[] = "/warpcall.v1.KernelService/Execute";
 constexpr char kModelInfer[] = "/inference.GRPCInferenceService/ModelInfer";
 constexpr int kConnectTimeoutSeconds = 10;
-// As the servers read: the benchmark is about them, and a client that reads in small pieces would
-// stand before them.
+// Equals the servers' size: the benchmark is about the servers, and a client that reads in small
+// pieces would hide them.
 constexpr int kTcpReadChunkBytes = 1 << 20;
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const CallerOptions& options) {

@@ -26,7 +26,7 @@ class Caller {
   virtual absl::Status Call() = 0;
   // Time that the last Call took to compare the answer: none of the server's time.
   virtual std::chrono::nanoseconds compared() const { return {}; }
-  // One call more, whose answer is looked at: DATA_LOSS says what is wrong with it.
+  // Makes one more call and checks its answer: DATA_LOSS says what is wrong with the answer.
   virtual absl::Status Verify() = 0;
 };
 

@@ -64,7 +64,7 @@ constexpr bool IsEcho(ContenderKind kind) {
   return kind == ContenderKind::kEcho || kind == ContenderKind::kEchoDefaults;
 }
 
-// Where contenders meet: `connections` closed loops of requests with `bytes` of tensor data.
+// Load of a comparison: `connections` closed loops of requests with `bytes` of tensor data.
 struct Point {
   Transport transport = Transport::kTcp;
   int connections = 1;

@@ -22,7 +22,7 @@
 namespace warpcall::bench {
 namespace {
 
-// As server/transport/server.cc has it.
+// Equals the value in server/transport/server.cc.
 constexpr int kTcpReadChunkBytesMax = 1 << 20;
 
 class RawEcho final
@@ -62,7 +62,7 @@ class ProtobufEcho final : public v1::KernelService::CallbackService {
 }  // namespace
 
 void ServeEcho(const EchoOptions& options) {
-  // As warpcalld waits for the network.
+  // Waits for the network as warpcalld does.
   const bool tuned = options.kind == "echo";
   if (tuned) SetBusyPoll(BusyPollFor(static_cast<int>(std::thread::hardware_concurrency())));
   Pollers pollers(tuned ? Pollers::kFew : 0, NowNs);

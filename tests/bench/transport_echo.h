@@ -6,7 +6,7 @@
 namespace warpcall::bench {
 
 struct EchoOptions {
-  // "echo" (ByteBuffers, with warpcalld's read chunk and waiting as it does), "echo_defaults"
+  // "echo" (ByteBuffers, with warpcalld's read chunk and way of waiting), "echo_defaults"
   // (ByteBuffers, with gRPC's own) or "protobuf" (generated code).
   std::string kind;
   std::string addresses;  // comma-separated

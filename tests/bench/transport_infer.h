@@ -1,5 +1,5 @@
 // ModelInfer of the Open Inference Protocol as the transport benchmark calls it, with one input and
-// one output: the bytes that every server gets, and what its answer must be.
+// one output: the bytes that every server gets, and checks of its answer.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>

@@ -45,7 +45,7 @@ inference::ModelInferResponse AnswerOf(const std::function<double(double)>& func
   return answer;
 }
 
-// In slices of `bytes`.
+// Cuts `text` into slices of `bytes`.
 grpc::ByteBuffer Sliced(const std::string& text, size_t bytes) {
   std::vector<grpc::Slice> slices;
   for (size_t at = 0; at < text.size(); at += bytes) slices.emplace_back(text.substr(at, bytes));

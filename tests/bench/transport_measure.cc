@@ -18,7 +18,7 @@ using SteadyClock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kRounds = 8;
-// However long a call takes: a contender of which one round is slow still has others to show.
+// Holds however long a call takes: a contender with one slow round still has others to show.
 constexpr int kRoundsMin = 3;
 
 using Callers = std::vector<std::unique_ptr<Caller>>;

@@ -1,5 +1,5 @@
-// Contenders at one point, taking turns in short rounds so that a machine whose speed drifts hits
-// all alike.
+// Measures contenders at one point. They take turns in short rounds, so that a machine whose speed
+// drifts hits all alike.
 #pragma once
 
 #include <sys/types.h>

@@ -84,7 +84,7 @@ std::vector<Setup> SetupsFor(const triton::KernelSet& set, const std::vector<int
   return setups;
 }
 
-// A problem's operands in device memory, as many times as it takes to leave the L2.
+// A problem's operands in device memory, in enough copies to leave the L2.
 class OperandSets {
  public:
   static absl::StatusOr<OperandSets> Create(const Problem& problem,

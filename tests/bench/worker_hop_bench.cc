@@ -22,7 +22,7 @@ constexpr size_t kBytes = 64;
 constexpr size_t kStagingBytes = 1 << 20;
 constexpr int kSpinPlaces = 2;
 
-// Prints what a job takes from Run's call to its return.
+// Prints the time of a job from Run's call to its return.
 absl::Status Measure(const char* name, Executor* executor, char* staging, int count) {
   const Kernel* kernel;
   ASSIGN_OR_RETURN(kernel, testing::CpuKernels().Find("identity"));

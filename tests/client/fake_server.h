@@ -31,8 +31,8 @@ using StreamHandler = std::function<absl::Status(ServerStream*)>;
 using BenchmarkHandler =
     std::function<FakeAnswer(const v1::BenchmarkRequest&, v1::BenchmarkResponse*)>;
 using BenchmarkWriter = grpc::ServerWriter<v1::BenchmarkResponse>;
-// `cancelled` says whether the client has gone. `queued` tells it, before anything is written, how
-// many calls go before this one.
+// `cancelled` returns true once the client has gone. `queued` reports the number of calls before
+// this one to the client, before anything is written.
 struct BenchmarkStreamCall {
   const v1::BenchmarkRequest& request;
   BenchmarkWriter* writer;
@@ -44,7 +44,7 @@ using ProfileHandler = std::function<FakeAnswer(const v1::ProfileRequest&, v1::P
 using DescribeHandler =
     std::function<FakeAnswer(const v1::DescribeRequest&, v1::DescribeResponse*)>;
 
-// Unless told otherwise, ExecuteStream, Benchmark, its stream, Tune, Profile and Describe answer
+// By default, ExecuteStream, Benchmark, its stream, Tune, Profile and Describe answer
 // UNIMPLEMENTED; ListKernels and ListDevices answer with a "gelu" of every attribute type and a
 // device "cpu"; health is SERVING.
 class FakeServer {
@@ -72,7 +72,7 @@ class FakeServer {
   std::set<std::string> peers() const;
   // The header `traceparent` of each Execute and ExecuteStream that had one.
   std::multiset<std::string> traces() const;
-  // How long each call was given when it arrived, in their order; but for streams.
+  // Timeout of each call on arrival, in order; without streams.
   std::vector<absl::Duration> timeouts() const;
   // Nothing answers at address() any more.
   void Stop();
@@ -90,9 +90,9 @@ FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* re
 // that keeps nothing.
 absl::Status EchoStream(ServerStream* stream);
 
-// Adds what the text says, in protobuf's text format.
+// Merges a message in protobuf's text format.
 void Merge(const std::string& text, google::protobuf::Message* message);
-// In that format, on one line.
+// Returns the message in that format, on one line.
 std::string Text(const google::protobuf::Message& message);
 
 }  // namespace warpcall::testing

@@ -1,6 +1,6 @@
 // A peer that speaks just enough HTTP/2 for gRPC to send a call, grants it all the flow control
-// there is, and then never reads again: what a server that hangs in the middle of a large request
-// looks like to its client.
+// there is, and then never reads again. To a client it looks like a server that hangs in the middle
+// of a large request.
 #pragma once
 
 #include <string>

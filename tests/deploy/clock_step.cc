@@ -1,13 +1,13 @@
 // Clocks that can be stepped for one process: LD_PRELOAD of this library, and
-// WARPCALL_TEST_CLOCK=FILE. FILE's first 8 bytes are an int64, the nanoseconds by which the
-// process sees CLOCK_REALTIME ahead of the machine's; whoever writes them steps its clock at that
-// moment. CLOCK_MONOTONIC and CLOCK_BOOTTIME stay, as they do when an administrator sets the time.
+// WARPCALL_TEST_CLOCK=FILE. FILE's first 8 bytes are an int64, the nanoseconds by which the process
+// sees CLOCK_REALTIME ahead of the machine's; a write to them steps its clock at that moment.
+// CLOCK_MONOTONIC and CLOCK_BOOTTIME stay, as they do when an administrator sets the time.
 //
-// The next 8 bytes, if there are any, step CLOCK_MONOTONIC as it is read: time that passes in a
-// moment. Waits until a moment of that clock do not end earlier for it.
+// The next 8 bytes, if there are any, step CLOCK_MONOTONIC for its readers: time passes in a
+// moment. They do not shorten waits until a moment of that clock.
 //
-// A wait until a moment of the wall clock ends by the stepped one, as with Linux's own timers:
-// it is made of slices, after each of which the clock is read again.
+// A wait until a moment of the wall clock ends by the stepped clock, as with Linux's own timers:
+// the wait consists of slices, and reads the clock after each of them.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -122,7 +122,7 @@ long syscall(long number, ...) noexcept {
   }
 }
 
-// A slice's end is a spurious wake-up: the caller looks at what it waits for, and waits on.
+// The end of a slice is a spurious wake-up: the caller checks its condition, and waits on.
 int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex, const timespec* end) {
   static auto* const next = Next<decltype(pthread_cond_timedwait)>("pthread_cond_timedwait");
   const Slice slice(*end);

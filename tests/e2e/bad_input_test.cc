@@ -40,7 +40,7 @@ class BadInputTest : public ::testing::Test {
     EXPECT_EQ(Floats(reply.response.outputs(0)), (std::vector<float>{0, 100}));
   }
 
-  // `kernel`: what was found.
+  // `kernel`: the kernel that the server found.
   std::string NotFound(const v1::ExecuteRequest& request, const std::string& kernel = "") {
     return server_->Send(request, {StatusCode::NOT_FOUND, kernel}).status.error_message();
   }
@@ -74,7 +74,7 @@ v1::ExecuteRequest With(const std::string& kernel, const std::string& name,
 TEST_F(BadInputTest, WhatIsWrongIsNamedWithItsLimit) {
   const int64_t big = int64_t{1} << 40;
   const v1::Tensor square = FloatTensor({2, 2}, {1, 2, 3, 4});
-  v1::Tensor half = FloatTensor({2, 2}, {1, 2});  // as many bytes
+  v1::Tensor half = FloatTensor({2, 2}, {1, 2});  // for the same bytes
   half.set_data_type(v1::DATA_TYPE_FLOAT16);
   const v1::Tensor row = FloatTensor({1, 4}, {1, 2, 3, 4});
   const struct {

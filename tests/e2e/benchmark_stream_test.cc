@@ -1,4 +1,4 @@
-// BenchmarkStream through the real server, and what bounds a Benchmark's time.
+// BenchmarkStream through the real server, and the bounds of a Benchmark's time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,14 +72,14 @@ TEST_F(BenchmarkStreamTest, AStreamBringsEachResultOnceAndTheConditionsLast) {
   *request.mutable_implementations()->rbegin() = "cpu";
   const StreamReply right = Stream(stub_.get(), request);
   ASSERT_TRUE(right.status.ok()) << right.status.error_message();
-  // In the order of their speeds where the machine is quiet: RoundsTest has a clock of its own.
+  // A quiet machine has the order of their speeds: RoundsTest checks it with its own clock.
   EXPECT_THAT(right.Implementations(), ::testing::UnorderedElementsAre("simd_fused", "float64"));
   ASSERT_GE(right.responses.size(), 2u);
   EXPECT_GT(right.responses[0].results(0).fraction_of_ceiling(), 0);
   const v1::BenchmarkResponse& last = right.responses.back();
   EXPECT_EQ(last.results_size(), 0);
-  // Neither row is ranked before both are known. Where a machine is so busy that both are unstable,
-  // neither is at all.
+  // Neither row is ranked before both are known. On a machine so busy that both are unstable,
+  // neither is ranked at all.
   bool any_stable = false;
   for (const v1::BenchmarkResponse& part : right.responses) {
     for (const v1::BenchmarkResult& result : part.results()) {

@@ -15,7 +15,7 @@ ChildProcess::ChildProcess(std::vector<std::string> words, const std::string& lo
   int out[2];
   if (pipe2(out, O_CLOEXEC) != 0) return;
   pid_ = fork();
-  if (pid_ == 0) {  // only what may follow a fork beside threads
+  if (pid_ == 0) {  // only calls that may follow a fork beside threads
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(out[1], STDOUT_FILENO);
     if (!log_path.empty())

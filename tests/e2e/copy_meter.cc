@@ -13,7 +13,7 @@
 
 namespace {
 
-// Smaller copies are headers, names and what libraries do with them.
+// Smaller copies are headers, names and libraries' handling of them.
 constexpr size_t kCountedBytesMin = 1024;
 
 using Copy = void* (*)(void* to, const void* from, size_t bytes);
@@ -68,7 +68,7 @@ __attribute__((destructor)) void Write() {
 }  // namespace
 
 extern "C" {
-// Those with "chk" are what callers that were built with _FORTIFY_SOURCE use.
+// Callers that were built with _FORTIFY_SOURCE use those with "chk".
 void* memcpy(void* to, const void* from, size_t bytes) { return CountedCopy(to, from, bytes); }
 void* memmove(void* to, const void* from, size_t bytes) { return CountedCopy(to, from, bytes); }
 void* mempcpy(void* to, const void* from, size_t bytes) {

@@ -1,8 +1,8 @@
-// A server whose counts are compared, at every step, with what its clients did: each request is
+// A server whose counts are compared with its clients' at every step. Each request must be
 // counted exactly once, under the code that its client got and under as much of kernel and
 // implementation as was known by then, in warpcall_requests_total as in
-// warpcall_request_duration_seconds. (A device that is lost is the engine's test: the CPU cannot
-// be.)
+// warpcall_request_duration_seconds. (The engine's tests cover a lost device: the CPU cannot be
+// lost.)
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace warpcall::testing {
 
-// How a request ended.
+// Expected end of a request.
 struct Ended {
   grpc::StatusCode code;
   std::string kernel = {};
@@ -36,7 +36,7 @@ class CountedServer {
   const std::string& address() const { return process_.address(); }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
-  // Calls Execute and expects that it ends so; what is right may have any implementation.
+  // Calls Execute and expects that end; a correct answer may have any implementation.
   Reply Send(const std::string& message, Ended ended);
   Reply Send(const v1::ExecuteRequest& request, const Ended& ended) {
     return Send(request.SerializeAsString(), ended);

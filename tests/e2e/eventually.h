@@ -1,4 +1,4 @@
-// Waiting for what must come about.
+// Waits for a condition that must come true.
 #pragma once
 
 #include "absl/time/clock.h"

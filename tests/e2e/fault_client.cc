@@ -5,7 +5,7 @@
 //   fault_client burst ADDRESS CONNECTIONS COUNT PAUSE_MS REFUSAL TALLY_FILE
 //   fault_client giants ADDRESS CONNECTIONS MIB TALLY_FILE
 //
-// Says "ready" when it is connected and goes on until SIGTERM; then it finishes what it is at,
+// Prints "ready" when it is connected and goes on until SIGTERM; then it finishes its current work,
 // writes its counts to TALLY_FILE and ends with 0.
 #include <grpcpp/generic/generic_stub.h>
 #include <signal.h>
@@ -44,7 +44,7 @@ constexpr char kUsage[] =
 constexpr absl::Duration kNeverReadsPause = absl::Milliseconds(20);
 // Fewer than the server lets a connection have open: the next could not be sent.
 constexpr size_t kNeverReadsMax = 30;
-// How long a call may wait for what it sent to be answered.
+// Limit of a call's wait for an answer to its messages.
 constexpr std::chrono::seconds kGiantSeconds{3};
 
 sigset_t EndSignals() {
@@ -54,7 +54,7 @@ sigset_t EndSignals() {
   return signals;
 }
 
-// Pauses; false when SIGTERM came before the end of it. Every thread blocks the signal.
+// Pauses; returns false if SIGTERM came before the end. Every thread blocks the signal.
 bool Pause(absl::Duration duration) {
   const sigset_t signals = EndSignals();
   const timespec timeout = absl::ToTimespec(duration);
@@ -73,7 +73,7 @@ void SayReady() {
   std::fflush(stdout);
 }
 
-// Never asks gRPC for an answer: that acknowledges what it has to, and takes no more than a window.
+// Never reads an answer from gRPC, which acknowledges what it must and takes only a window.
 class NeverReads {
  public:
   explicit NeverReads(const std::shared_ptr<grpc::Channel>& channel)
@@ -113,8 +113,8 @@ class NeverReads {
   std::vector<std::unique_ptr<Call>> calls_;
 };
 
-// Some tenths of a millisecond on a lane: longer than it takes to receive, so that a burst of them
-// has to wait.
+// Takes some tenths of a millisecond on a lane, longer than its reception, so that a burst of such
+// requests has to wait.
 v1::ExecuteRequest BurstRequest() {
   v1::ExecuteRequest request = Request("gelu", {FloatTensor(8192)});
   request.set_implementation("reference");
@@ -276,7 +276,7 @@ int RunBursts(const Burst& burst, absl::Duration pause, const std::string& tally
   return WriteTally(tally_path, absl::StrCat(tally.done, " ", tally.refused, " ", tally.wrong));
 }
 
-// Empty when one of them is not to be had.
+// Empty if a connection cannot be made.
 std::vector<std::shared_ptr<grpc::Channel>> ConnectAll(const std::string& address, int count) {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < count; ++i) {

@@ -13,8 +13,8 @@ class FaultProcess {
   // Starts fault_client with `words` and a tally file, and returns when it is connected. Fails the
   // test when it does not come up. `totals` must outlive this.
   FaultProcess(const std::vector<std::string>& words, std::vector<int>* totals);
-  // Has it finish what it is at and end, and adds what it counted to `totals`, which has as many
-  // elements as it has counts. Fails the test when it ends otherwise than with 0.
+  // Makes the process finish its current work and end, and adds its counts to `totals`, which has
+  // as many elements. Fails the test if the process does not end with 0.
   ~FaultProcess();
   FaultProcess(const FaultProcess&) = delete;
   FaultProcess& operator=(const FaultProcess&) = delete;

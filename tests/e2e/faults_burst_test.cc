@@ -1,5 +1,5 @@
-// Ten times more requests at once than may wait: each is done or told when to come back, and those
-// of other connections do not suffer for it.
+// Ten times more requests at once than may wait: each is done or gets a retry hint, and requests of
+// other connections do not suffer.
 //
 // The test measures the others' wait by the CPU time of gRPC's threads during a request, which a
 // busy machine does not change: the time that serves the request, and the time that serves the
@@ -33,13 +33,13 @@ namespace {
 constexpr int kQueueLimit = 20;
 constexpr char kQueueFlag[] = "--queue_limit=20";
 constexpr int kBurst = 10 * kQueueLimit;
-// Between bursts, so that what is measured is the queue and not how busy the machine is.
+// Pause between bursts, so that the test measures the queue and not a busy machine.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
-constexpr int kSeries = 5;      // where they are compared
+constexpr int kSeries = 5;      // when latencies are compared
 constexpr int kRequests = 400;  // per series: undisturbed, and again beside the bursts
 constexpr absl::Duration kRequestPause = absl::Milliseconds(1);
 
-// How long each of the server's threads that run gRPC's callbacks has worked so far.
+// CPU time so far of each of the server's threads that run gRPC's callbacks.
 class CallbackThreads {
  public:
   explicit CallbackThreads(pid_t pid) {
@@ -72,7 +72,7 @@ class CallbackThreads {
       std::ifstream comm(task.path() / "comm");
       std::string name;
       comm >> name;
-      if (name != "nexting_thread") continue;  // as gRPC 1.51 names them
+      if (name != "nexting_thread") continue;  // gRPC 1.51's name
       files_.push_back(open((task.path() / "schedstat").c_str(), O_RDONLY | O_CLOEXEC));
     }
   }
@@ -85,13 +85,13 @@ double Percentile99(std::vector<double> values) {
   return values[values.size() * 99 / 100];
 }
 
-// Somebody else, who sends small requests one after the other.
+// Another client, which sends small requests one after the other.
 class Other {
  public:
   explicit Other(const ServerProcess& server)
       : channel_(Connect(server.address())), threads_(server.pid()) {}
 
-  // Adds what the busiest of gRPC's threads worked while each request was under way.
+  // Adds the CPU time of the busiest of gRPC's threads during each request.
   void Send(std::vector<double>* worked_us) {
     for (int i = 0; i < kRequests; ++i) {
       absl::SleepFor(kRequestPause);
@@ -127,8 +127,8 @@ std::vector<std::string> BurstsOf(const ServerProcess& server, int connections,
           absl::StrCat("the limit is ", kQueueLimit, " (queue_limit)")};
 }
 
-// At most `ratio_max` times what it is undisturbed, over several series that alternate, where
-// latencies are compared. Everywhere, each request ends as it should and is counted.
+// If latencies are compared, expects at most `ratio_max` times the undisturbed time, over several
+// series that alternate. Always expects each request to end as it should and to be counted.
 void ExpectBurstsAreHarmless(int connections, double ratio_max) {
   ServerProcess server({kQueueFlag, "--log_level=error"});
   const std::vector<std::string> bursts = BurstsOf(server, connections, kPause);
@@ -159,12 +159,12 @@ void ExpectBurstsAreHarmless(int connections, double ratio_max) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// The bar is 3 for both. Reached are 2.4 to 3.7 (it was 8 to 10 when each was read and refused
-// where it arrived, and 256 might be open): what is asserted leaves room for how much that varies.
+// The bar is 3 for both. The server reaches 2.4 to 3.7 (8 to 10 when each was read and refused
+// where it arrived, and 256 might be open): the assertion leaves room for that variation.
 TEST(FaultsBurst, TenTimesTheQueueFromOneConnection) { ExpectBurstsAreHarmless(1, 5); }
 
-// Reached are 7.6 to 8 (of 8.5 to 12): gRPC's two threads take some 31 us for each of the 200
-// requests, whatever becomes of it, and look for new ones of others when they have none left.
+// The server reaches 7.6 to 8 (of 8.5 to 12): gRPC's two threads take some 31 us for each of the
+// 200 requests, whatever their outcome, and look for others' new ones when they have none left.
 TEST(FaultsBurst, TenTimesTheQueueFromManyConnections) { ExpectBurstsAreHarmless(10, 12); }
 
 // One burst, while no lane takes anything.

@@ -38,8 +38,8 @@ class DescriptorLimit {
   rlimit before_ = {};
 };
 
-// Reads the server's next `count` HTTP/2 frames: nine bytes each, of which three say how many
-// follow.
+// Reads the server's next `count` HTTP/2 frames: nine bytes each, three of which give the number of
+// bytes that follow.
 void ReadFrames(int fd, int count) {
   for (; count > 0; --count) {
     uint8_t head[9] = {};
@@ -94,7 +94,7 @@ void ExpectIdleConnectionsAreHarmless(const std::string& greeting, int frames) {
 // The server begins with its settings.
 TEST(FaultsConnections, AThousandThatSayNothing) { ExpectIdleConnectionsAreHarmless("", 1); }
 
-// And acknowledges the client's.
+// Acknowledges the client's settings.
 TEST(FaultsConnections, AThousandThatOnlyGreet) {
   ExpectIdleConnectionsAreHarmless(RawHttp2::Preface(), 2);
 }

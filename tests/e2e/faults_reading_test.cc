@@ -1,5 +1,5 @@
-// Clients that ask for much and read nothing: their answers stay in staging memory, and everyone
-// else is served as before.
+// Clients that send many requests and read nothing: their answers stay in staging memory, and
+// everyone else is served as before.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,8 +34,8 @@ namespace {
 constexpr int64_t kMib = int64_t{1} << 20;
 constexpr char kStagingFlag[] = "--staging_mib=64";
 constexpr int64_t kStagingBytes = 64 * kMib;
-// One after the other, so that making the answers keeps nobody busy: what is measured is that they
-// are held.
+// Pause between requests, so that making the answers keeps nobody busy: the test measures that the
+// server holds the answers.
 constexpr absl::Duration kPause = absl::Milliseconds(20);
 
 // Bytes that the process may hold beside its staging memory: sockets' buffers, the allocator and,
@@ -48,8 +48,8 @@ class RawClient {
   RawClient(const std::string& address, int64_t window_bytes)
       : message_(LargeAnswerRequest().SerializeAsString()), http2_(address, window_bytes) {}
 
-  // Until the server has read all that it was asked: what lies in its socket when the connection
-  // ends it never sees.
+  // Waits until the server has read all requests: it never sees data that lies in its socket when
+  // the connection ends.
   void AwaitRead() {
     EXPECT_TRUE(Eventually([&] { return http2_.UnreadBytes() == 0; }));
   }
@@ -66,7 +66,7 @@ class RawClient {
   uint32_t stream_ = 1;
 };
 
-// Has a RawClient ask again and again; then it vanishes.
+// Makes a RawClient send requests again and again; then it vanishes.
 class Asker {
  public:
   Asker(const std::string& address, int64_t window_bytes, int* asked)
@@ -89,7 +89,7 @@ class Asker {
   std::thread thread_;
 };
 
-// `begin` makes a client that asks and adds how often to the only element of its second argument.
+// `begin` makes a client and adds its number of requests to its second argument's only element.
 void ExpectServedBeside(const std::function<Fault(const std::string&, std::vector<int>*)>& begin) {
   ServerProcess server({kStagingFlag, "--max_message_mib=64", "--log_level=error"});
   const auto staging_used = [&] {
@@ -206,7 +206,7 @@ inference::ModelInferRequest Inference() {
   return request;
 }
 
-// A request of each method whose empty request has no answer.
+// A request for each method whose empty request gets no answer.
 std::map<std::string, std::string> Requests() {
   v1::ExecuteStreamRequest stream;  // complete: it has no elements
   *stream.mutable_header() = Request("gelu", {FloatTensor({0}, {})});
@@ -250,7 +250,7 @@ std::string StatusTrailer(grpc::StatusCode code) {
   return absl::StrCat("\x0bgrpc-status", std::string(1, static_cast<char>(digits.size())), digits);
 }
 
-// A client that grants nothing and asks `method`.
+// A client that grants nothing and calls `method`.
 std::unique_ptr<RawHttp2> AskUnread(const std::string& address, const std::string& method,
                                     const std::string& request) {
   auto client = std::make_unique<RawHttp2>(address, 0);
@@ -281,7 +281,7 @@ TEST(FaultsReading, NoMethodKeepsAnAnswerThatNobodyReads) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// A drain waits for what was accepted, and not for those who do not read what came of it.
+// A drain waits for accepted calls, but not for clients that do not read their answers.
 TEST(FaultsReading, AnAnswerThatNobodyReadsHoldsNoDrain) {
   ServerProcess server({"--send_seconds=1", "--lame_duck_seconds=0", "--drain_seconds=60"});
   const std::map<std::string, std::string> requests = Requests();

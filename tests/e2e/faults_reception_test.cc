@@ -1,5 +1,5 @@
-// Messages that are far larger than anyone has room for, from many connections at once: what the
-// server holds of them stays within its budget, and others are served meanwhile.
+// Messages that are far larger than anyone has room for, from many connections at once. The server
+// keeps within its budget, and serves others meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,10 +31,10 @@ constexpr int64_t kGiantMib = 128;
 constexpr int64_t kStagingMib = 64;
 constexpr int64_t kQueueMib = 64;
 constexpr int64_t kReceptionMib = 192;
-// gRPC ends calls when the budget is exceeded, so it is for as long as that takes; and the arenas
-// of malloc keep some of what was freed.
+// gRPC ends calls once the budget is exceeded, so it stays exceeded for a while; and malloc's
+// arenas keep some freed memory.
 int64_t SlackMib() { return ProgramsAreSanitized() ? 1024 : 128; }
-// At least, while everyone else's messages pour in.
+// Shortest time in which everyone else's messages pour in.
 constexpr absl::Duration kPeriod = absl::Seconds(3);
 constexpr int kServedMin = 50;
 
@@ -70,7 +70,7 @@ TEST_F(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthers
   {
     FaultProcess giants(
         {"giants", server.address(), absl::StrCat(kConnections), absl::StrCat(kGiantMib)}, &calls);
-    // Until what comes in would be far over the budget, too: on a slow machine that takes longer.
+    // Waits until incoming bytes would be far over the budget, too; a slow machine takes longer.
     const auto pressed = [&] {
       return server.PeakResidentBytes() - before > (kQueueMib + kReceptionMib) * kMib / 2;
     };
@@ -100,8 +100,8 @@ TEST_F(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthers
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// As no client of gRPC's sends it, in frames of a few bytes: keeping count of the pieces would take
-// many times what they hold.
+// Frames of a few bytes, which no client of gRPC sends: counting the pieces would take many times
+// the memory of their content.
 TEST_F(FaultsReception, AMessageInSplintersIsRefusedWithItsLimit) {
   ServerProcess server(Flags());
   const std::string message = Request("identity", {FloatTensor(1 << 18)}).SerializeAsString();
@@ -119,12 +119,12 @@ TEST_F(FaultsReception, AMessageInSplintersIsRefusedWithItsLimit) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// A frame of one byte takes 42 bytes of memory, of which gRPC's quota counts ten: the server sees
-// how much it uses, and ends calls until it is within its limit.
+// A frame of one byte takes 42 bytes of memory, but gRPC's quota counts ten of them: the server
+// watches its own memory, and ends calls until it is within its limit.
 TEST_F(FaultsReception, AMessageInFramesOfOneByteIsEndedBeforeItTakesTooMuch) {
   ServerProcess server({"--staging_mib=16", "--queue_mib=32", "--reception_mib=96",
                         "--max_message_mib=16", "--self_test=off"});
-  constexpr int64_t kSumMib = 16 + (32 + 96) + 2 * 16 + 2 * 16;  // as its log says
+  constexpr int64_t kSumMib = 16 + (32 + 96) + 2 * 16 + 2 * 16;  // from its log
   constexpr int64_t kOwnMib = 100;
   RawHttp2 client(server.address());
   const uint32_t stream = client.Call();

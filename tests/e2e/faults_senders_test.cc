@@ -26,8 +26,8 @@ constexpr int64_t kMessageBytes = 64 * kMib;
 // Freed memory that malloc, and AddressSanitizer's quarantine of 256 MiB, may keep.
 int64_t SlackBytes() { return ProgramsAreSanitized() ? 1024 * kMib : 2 * kMessageBytes; }
 
-// Connections that each send one call a few bytes at a time. When it is over they send the rest,
-// and every one of them has its answer.
+// Connections that each send one call a few bytes at a time. The destructor sends the rest, and
+// every call gets its answer.
 class SlowSenders {
  public:
   explicit SlowSenders(const std::string& address)
@@ -78,7 +78,7 @@ TEST(FaultsSenders, ClientsThatSendAFewBytesAtATime) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// Announces a large message, sends `bytes` of it, with a pause after every 64 KiB, and is gone: in
+// Announces a large message, sends `bytes` of it, with a pause after every 64 KiB, and vanishes: in
 // order, or with a reset.
 void Vanish(const std::string& address, int64_t bytes, absl::Duration pause, bool orderly) {
   constexpr int64_t kStepBytes = 64 << 10;
@@ -93,8 +93,8 @@ void Vanish(const std::string& address, int64_t bytes, absl::Duration pause, boo
   orderly ? client.CloseOrderly() : client.Abort();
 }
 
-// A request that never arrived whole counts once and as its client's doing; one whose connection
-// was reset may never have been seen.
+// A request that never arrived whole counts once and as cancelled by its client; the server may
+// never have seen one whose connection was reset.
 void ExpectCancelled(const ServerProcess& server, int orderly, int reset) {
   const std::string requests = "warpcall_requests_total";
   const std::vector<std::string> cancelled = {"code=\"CANCELLED\""};
@@ -102,7 +102,7 @@ void ExpectCancelled(const ServerProcess& server, int orderly, int reset) {
       << server.Sum(requests, cancelled) << " of " << orderly << " are counted";
   EXPECT_TRUE(
       Eventually([&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) == 0; }));
-  const auto metrics = server.Metrics();  // at one time: resets may come late
+  const auto metrics = server.Metrics();  // one scrape: resets may come late
   EXPECT_LE(SumOf(metrics, requests, cancelled), orderly + reset);
   EXPECT_EQ(SumOf(metrics, requests),
             SumOf(metrics, requests, {"code=\"OK\""}) + SumOf(metrics, requests, cancelled));
@@ -162,7 +162,7 @@ TEST(FaultsSenders, ClientsThatVanishInTheMiddleLeaveNoMemory) {
   }
   constexpr int kVanished = kRounds * std::size(kPlaces);
   ExpectCancelled(server, kVanished, kVanished);
-  // gRPC opens a few of its own as it first needs them; 64 connections have come and gone.
+  // gRPC opens a few descriptors of its own when it first needs them; 64 connections came and went.
   EXPECT_TRUE(Eventually([&] { return server.Sum("process_open_fds") <= descriptors + 8; }));
   EXPECT_TRUE(Eventually([&] { return server.ResidentBytes() - before_bytes < SlackBytes(); }))
       << server.ResidentBytes() << " bytes, " << before_bytes << " before";

@@ -36,7 +36,7 @@ class ImplementationNamesTest : public ::testing::Test {
     return {reply.response.implementation(), reply.response.launch().variant()};
   }
 
-  // By "IMPLEMENTATION:VARIANT": why it did not run.
+  // Reasons why rows did not run, by "IMPLEMENTATION:VARIANT".
   std::map<std::string, std::string> Measures(const std::vector<std::string>& implementations) {
     v1::BenchmarkRequest request = BenchmarkOf("picky", {{16}});
     for (const std::string& name : implementations) request.add_implementations(name);

@@ -176,7 +176,7 @@ TEST(InspectAccessTest, WhoWaitsIsToldHowManyGoBeforeAndTheQueueHasItsLimit) {
   EXPECT_TRUE(waiting.Finish().ok());
 }
 
-// The first call ends only when the library has told of the second's place.
+// The first call ends only when the client library has reported the second's place.
 TEST(InspectAccessTest, TheClientTellsOfItsPlaceWhileItWaits) {
   ServerProcess server(FlagsForHeld({}));
   const client::DescribeCall describe = {
@@ -204,7 +204,7 @@ TEST(InspectAccessTest, TheClientTellsOfItsPlaceWhileItWaits) {
   }
 }
 
-// A row that heeds nothing: others end in time by themselves, and what was measured is answered.
+// A row that heeds nothing is ended; others end in time, and the answer has their results.
 TEST(InspectAccessTest, WhatTakesTooLongIsEnded) {
   ServerProcess server(FlagsForHeld({"--inspect_seconds=5"}));
   const grpc::Status status = Asked(server, BenchmarkBy("broken", "endless")).Finish();

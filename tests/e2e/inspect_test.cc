@@ -51,7 +51,7 @@ struct BenchmarkReply {
 struct ProfileReply {
   grpc::Status status;
   v1::ProfileResponse response;
-  // How often each row was called.
+  // Number of calls of each row.
   std::map<std::string, int64_t> Calls() const {
     std::map<std::string, int64_t> calls;
     for (const v1::ProfileRow& row : response.rows()) calls[row.name()] += row.calls();
@@ -88,7 +88,7 @@ class InspectTest : public ::testing::Test {
   std::unique_ptr<v1::KernelService::Stub> stub_ = v1::KernelService::NewStub(channel_);
 };
 
-// Where arithmetic may be what bounds a kernel, its ceiling is told in the inputs' type.
+// If arithmetic may bound a kernel, its ceiling is reported in the inputs' type.
 TEST_F(InspectTest, MeasuresTheCeilingOfArithmeticInTheInputsType) {
   const auto ceiling_of = [this](const std::string& kernel, const Shapes& shapes,
                                  v1::DataType type) {
@@ -273,7 +273,7 @@ class BusyCore {
   }
 
  private:
-  // At the priority of a profile's process, which a core's time is shared with.
+  // Spins at the priority of a profile's process, with which it shares a core's time.
   void Spin() const {
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
     while (!done_) {
@@ -424,7 +424,7 @@ TEST_F(InspectTest, ExecuteGoesOnBesideABenchmarkThatTakesAllItCan) {
             getpriority(PRIO_PROCESS, static_cast<id_t>(server_.pid())));
   for (int i = 0; i < 200; ++i)
     ASSERT_TRUE(Execute(channel_, Request("gelu", {FloatTensor(100'000)})).status.ok());
-  // The client's interest is what keeps the process alive.
+  // The process lives only as long as its client is interested.
   context.TryCancel();
   benchmark.join();
   EXPECT_TRUE(Eventually([&] { return TracedChild(server_) < 0; }));

@@ -1,4 +1,4 @@
-// A server that serves while it still tries rows: what it offers meanwhile, and from when on more.
+// A server that serves while it still tries rows: its rows meanwhile, and when it offers more.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class LateRowsTest : public ::testing::Test {
 
   ~LateRowsTest() override { unsetenv("WARPCALL_TEST_LATE_GATE"); }
 
-  // Why the row is not offered, as the summary of its family's variants tells.
+  // Reason why the row is not offered, from the summary of its family's variants.
   std::string WhyNotLate() {
     grpc::ClientContext context;
     v1::ListKernelsResponse kernels;

@@ -74,8 +74,8 @@ TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
   for (int round = 0; round < 5; ++round) {
     ServerProcess server(
         FlagsForHeld({"--lame_duck_seconds=0.2", "--lanes_per_device=3", "--drain_seconds=600"}));
-    // Keeps the server there until each client is refused by name: to one that finds it gone
-    // nothing tells whether its request had been accepted.
+    // Keeps the server up until it has refused each client by name: a client that finds it gone
+    // cannot know if its request had been accepted.
     Gate gate;
     PendingCall held(server, gate.HeldRequest());
     ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
@@ -111,8 +111,8 @@ TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
   }
 }
 
-// gRPC, while it shuts down, ends what still comes with CANCELLED, which nobody tries again: the
-// server closes its connections first.
+// While gRPC shuts down, it ends new calls with CANCELLED, which nobody retries: the server closes
+// its connections first.
 TEST(Lifecycle, WhoseCallsComeUntilTheEndIsRefusedByNameAndNotCancelled) {
   ServerProcess server;
   RawHttp2 client(server.address());  // it heeds no GOAWAY
@@ -181,15 +181,15 @@ TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigtermAndTheRestRefused) {
   EXPECT_THAT(server.process().log(), ::testing::Not(HasSubstr("level=error")));
 }
 
-// Clients that are refused pause, whether a draining server tells them for how long or nobody is
-// there any more: without that each worker sends thousands of requests a second.
+// Refused clients pause, both by a draining server's hint and where no server is left: without a
+// pause each worker sends thousands of requests a second.
 TEST(Lifecycle, LoadLeavesADrainingServerAndAPlaceWithoutOneAlone) {
   constexpr int kWorkers = 4;
   ServerProcess server(FlagsForHeld({"--lanes_per_device=2", "--drain_seconds=600"}));
   Gate gate;
   PendingCall held(server, gate.HeldRequest());
   EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
-  std::signal(SIGINT, SIG_DFL);  // shells start what runs in the background with it ignored
+  std::signal(SIGINT, SIG_DFL);  // shells ignore it for background jobs
   const TempFolder folder;
   ProgramResult run;
   std::thread load([&] {

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr int kNotDrained = 3;
 
-// How many of the requests without an end had a kernel that came to one.
+// Number of the endless requests whose kernel ran to an end.
 double RanToTheEnd(const ServerProcess& server) {
   return server.Sum("warpcall_kernel_duration_seconds_count", {"kernel=\"held\""});
 }
@@ -67,7 +67,7 @@ TEST(Limits, WhatDoesNotStopEndsWithTheProcess) {
   EXPECT_THAT(server.log(), HasSubstr("a job does not stop"));
 }
 
-// As gRPC's own clients do not say it: they end at three years.
+// gRPC's own clients never send such a deadline: theirs end at three years.
 TEST(Limits, ADeadlineThatIsMillenniaAheadIsNotPassed) {
   ServerProcess server;
   RawHttp2 client(server.address());

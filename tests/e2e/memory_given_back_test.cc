@@ -21,7 +21,7 @@ constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int64_t kStagingMib = 64;
 constexpr int kWaiting = 24;
 constexpr int64_t kMessageMib = 16;
-// For what a server comes to hold by its first requests, beside their tensors.
+// Room for memory that a server holds from its first requests on, beside their tensors.
 constexpr int64_t kSlackMib = 48;
 constexpr char kGaveBack[] = "gave free memory back";
 
@@ -49,7 +49,7 @@ TEST(MemoryGivenBackTest, MemoryOfMessagesGoesBackWhenTheServerRests) {
           server, Request("identity", {FloatTensor(kMessageMib * kMib / 4)})));
     EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == kWaiting; }));
     EXPECT_GE(server.ResidentBytes() - before, kWaiting * kMessageMib * kMib);
-    // It rests while they wait, too: what is in use then must go back later all the same.
+    // The server rests while they wait, too: memory in use then must go back later all the same.
     ASSERT_TRUE(Eventually([&] { return Count(server.log(), kGaveBack) > tries; }));
     gate.Open();
     EXPECT_EQ(held.Code(), grpc::StatusCode::OK);

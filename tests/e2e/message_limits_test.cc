@@ -119,8 +119,8 @@ std::string Flat(const grpc::ByteBuffer& message) {
   return std::string(reinterpret_cast<const char*>(whole.begin()), whole.size());
 }
 
-// A method whose requests hold tensors: it is bounded by --max_message_mib, and the rest of its
-// message by 64 KiB.
+// Returns true for methods whose requests hold tensors: --max_message_mib bounds the tensors, and
+// 64 KiB the rest of the message.
 bool TakesTensors(const std::string& method) {
   const std::string name = method.substr(method.rfind('/') + 1);
   return name == "Execute" || name == "ExecuteStream" || name == "Profile" ||

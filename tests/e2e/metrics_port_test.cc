@@ -1,4 +1,4 @@
-// The port for operators under floods: probes are answered, and memory stays what it was.
+// The port for operators under floods: it answers probes, and memory does not grow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ TEST_F(MetricsPortTest, ProbesAreAnsweredBesideHundredsOfHalfRequests) {
   ExpectPromptProbes();
   EXPECT_EQ(server_.Get("/metrics").first, 200);
   EXPECT_TRUE(Execute(Connect(server_.address()), Request("gelu", {FloatTensor(4)})).status.ok());
-  // And nobody stays for good who does not go on.
+  // The server closes connections that do not go on.
   for (RawHttp& client : clients) EXPECT_TRUE(client.Closed(60'000));
 }
 
@@ -67,7 +67,7 @@ TEST_F(MetricsPortTest, ProbesAreAnsweredBesideHundredsThatReadNoReply) {
   EXPECT_EQ(server_.Get("/metrics").first, 200);
 }
 
-// As through a proxy that lets GET pass alone, and takes the rest for the first request's body.
+// A proxy that lets only GET pass takes the rest for the first request's body.
 TEST_F(MetricsPortTest, NoBodyRunsAsARequest) {
   const std::string inner =
       "PUT /log_level HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nerror";

@@ -12,7 +12,7 @@
 namespace warpcall::testing {
 namespace {
 
-// As the worker of a server that is started with `policy` has it.
+// Environment of the worker of a server that is started with `policy`.
 std::string EnvironmentOfWorker(const char* policy) {
   unsetenv("GOMP_SPINCOUNT");
   unsetenv("OMP_WAIT_POLICY");

@@ -34,7 +34,7 @@ using ::testing::Not;
 
 constexpr int kFailed = 1;
 
-// A server that does not start: its exit status, and what it said.
+// A server that does not start: its exit status and its output.
 struct Failure {
   int status;
   std::string said;
@@ -149,7 +149,7 @@ TEST(OperatorTest, ServerInfoTellsWhichServerThisIsAndWhatItWasTold) {
   const TempFolder folder;
   WriteFile(folder.Path("flags"), "# ours\nqueue_limit=7\nqueue_mib=99\nlog_level=warning\n");
   const Variable mib("WARPCALLD_QUEUE_MIB", "77");
-  const Variable seconds("WARPCALLD_QUEUE_SECONDS", "60");  // as it is without
+  const Variable seconds("WARPCALLD_QUEUE_SECONDS", "60");  // equals the default
   const Variable unknown("WARPCALLD_QUEUE_LIMT", "1");
   const absl::Time before = absl::Now();
   ServerProcess server(
@@ -179,7 +179,7 @@ TEST(OperatorTest, ServerInfoTellsWhichServerThisIsAndWhatItWasTold) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// The variables are the server's alone: its processes are told what they need by arguments.
+// Only the server reads the variables: its processes get their settings by arguments.
 TEST(OperatorTest, AServersProcessesDoNotTakeItsVariablesForTheirs) {
   const Variable check("WARPCALLD_LANES_PER_DEVICE", "3");
   const Variable flagfile("WARPCALLD_LISTEN", "127.0.0.1:0");

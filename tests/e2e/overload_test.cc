@@ -62,7 +62,7 @@ TEST(Overload, AFullQueueInBytesRefuses) {
   Gate gate;
   PendingCall running(server.process(), gate.HeldRequest());
   EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
-  // A MiB holds one of them, but not two.
+  // One such request fits into a MiB, two do not.
   v1::ExecuteRequest request = Request("gelu", {FloatTensor(200'000)});
   request.set_implementation("reference");
   PendingCall waiting(server.process(), request);
@@ -114,8 +114,8 @@ TEST(Overload, WaitingRequestsEndWithTheirDeadlineOrClient) {
   server.ExpectNothingMore();
 }
 
-// As gRPC's clients do: their clocks reach a deadline before the server's does, which began to
-// count later, of a timeout that was rounded up.
+// gRPC's clients do so: their clocks reach a deadline before the server's does, since the server
+// began to count later, and rounded the timeout up.
 TEST(Overload, AClientThatCancelsAtItsDeadlineIsNoneThatWentAway) {
   CountedServer server(FlagsForHeld({"--lanes_per_device=1"}));
   Gate gate;
@@ -169,8 +169,8 @@ TEST(Overload, ADeadlineThatPassesDuringTheUploadIsCounted) {
   server.ExpectNothingMore();
 }
 
-// The server knows how long such requests take once it has seen four: here for as long as it says
-// itself that its device was busy.
+// The server knows the time of such requests once it has seen four: here as long as the device was
+// busy by its own figures.
 TEST(Overload, ADeadlineThatCannotBeMetIsRefused) {
   CountedServer server(FlagsForHeld({"--lanes_per_device=4"}));
   std::array<Gate, 4> gates;

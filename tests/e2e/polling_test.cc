@@ -70,7 +70,7 @@ Idle IdleBetweenCalls(const char* flag, double seconds_max, int calls_max) {
 }
 
 TEST(PollingTest, TakesTimeAfterARequestWhereItIsAskedFor) {
-  // After one call where nobody else wants a core; whoever does goes before.
+  // One call suffices if nobody else wants a core; other work goes first.
   constexpr double kAwakeSeconds = 0.05;
   constexpr int kCallsMax = 500;
   const Idle awake = IdleBetweenCalls("--busy_poll_us=100000", kAwakeSeconds, kCallsMax);

@@ -25,7 +25,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   const auto channel =
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-  // So that a call fails for what the server did, never for a connection that took too long.
+  // Waits, so that only the server's work can fail a call, never a slow connection.
   channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(90));
   return channel;
 }

@@ -1,5 +1,5 @@
-// Just enough HTTP/2 to do what no gRPC library does: stop half-way, vanish, read nothing, send a
-// deadline of one nanosecond.
+// Just enough HTTP/2 for things that no gRPC library does: stop half-way, vanish, read nothing,
+// send a deadline of one nanosecond.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class RawHttp2 {
 
   // Begins a call of Execute and returns its stream.
   uint32_t Call(const std::string& timeout = "");
-  // The gRPC prefix of a message of `bytes`, then `part` of it (within the window); `last` closes
-  // our side.
+  // Sends the gRPC prefix of a message of `bytes`, then `part` of it (within the window); `last`
+  // closes our side.
   void SendMessagePart(uint32_t stream, uint32_t bytes, const std::string& part, bool last);
   // Sends `bytes` more, at most 16 KiB, in a frame of their own, as the server's flow control lets
   // us; `last` closes our side. False when the connection ended before.
@@ -49,13 +49,13 @@ class RawHttp2 {
   bool SendFrames(uint32_t stream, const std::string& frames, int64_t bytes);
   // Lets the server send `bytes` more of `stream`.
   void Grant(uint32_t stream, int64_t bytes);
-  // Sends `bytes` zeros more, as the server's flow control lets us: reads what it says meanwhile.
-  // False when the connection ended before.
+  // Sends `bytes` more zeros as the server's flow control lets us, and reads the server's frames
+  // meanwhile. Returns false if the connection ended before.
   bool SendZeros(uint32_t stream, int64_t bytes);
   // Bytes as they are.
   void Send(const std::string& bytes);
 
-  // From now on pings are not answered, as by a client whose words are still on their way.
+  // Stops answering pings, like a client whose answers are still on their way.
   void LeavePings() { answers_pings_ = false; }
 
   // From now on a read that nothing comes for so long counts as the connection's end.
@@ -93,7 +93,7 @@ class RawHttp2 {
   int64_t initial_window_bytes_ = kWindowBytesDefault;
   std::map<uint32_t, int64_t> granted_bytes_;
   std::set<uint32_t> resets_;  // streams that the server has ended so
-  // The frame read last, as far as anyone asks for it.
+  // The last frame read, as far as it is needed.
   uint8_t type_ = 0;
   uint8_t flags_ = 0;
   uint32_t stream_ = 0;

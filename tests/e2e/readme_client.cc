@@ -1,5 +1,5 @@
-// README's lines for C++ in a program: with the header that they name and nothing else of ours,
-// linked with what a client links.
+// README's lines for C++ in a program: with the header that they name and no other header of ours,
+// linked with a client's libraries.
 //
 //   readme_client ADDRESS    prints what `use` gets
 #include <cinttypes>

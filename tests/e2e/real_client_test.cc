@@ -1,5 +1,5 @@
-// The client library and the programs that people run, `warpcall` and the digits example, against
-// the real server: elsewhere they meet one whose answers the tests decide.
+// The client library and the users' programs, `warpcall` and the digits example, against the real
+// server. Elsewhere they meet a server whose answers the tests decide.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -162,7 +162,7 @@ TEST_F(RealClientTest, WhatItAdvisesForShapesOfWeightsWorks) {
     for (const char* const command : {"run", "describe", "profile", "bench --iterations 2"}) {
       const std::string line = absl::StrCat(command, " ", kernel, " --shape ");
       std::vector<std::string> parts;
-      // It asks the server for two seconds at most, in which a busy one may not answer.
+      // The client waits for the server for two seconds at most; a busy server may take longer.
       for (int attempt = 0; attempt < kAttemptsMax && parts.size() != 2; ++attempt) {
         const ProgramResult refused = Warpcall(line + "4x3x8");
         EXPECT_EQ(refused.exit_status, 2) << line << refused.out;
@@ -225,7 +225,7 @@ TEST_F(RealClientTest, ProfileShowsWhereTimeWent) {
   EXPECT_FALSE(trace["traceEvents"].empty());
 }
 
-// README's example, but for its size: what bounds it, why, how far from the ceiling, what to try.
+// README's example at another size: the bound, why, how far from the ceiling, what to try.
 TEST_F(RealClientTest, ProfileBeginsWithWhatBoundsTheKernel) {
   const ProgramResult run =
       Warpcall("profile softmax --shape 1024x1024 --type bf16 --deadline 600");
@@ -233,7 +233,7 @@ TEST_F(RealClientTest, ProfileBeginsWithWhatBoundsTheKernel) {
   const std::vector<std::string> lines = absl::StrSplit(run.out, '\n');
   ASSERT_GT(lines.size(), 6u);
   EXPECT_EQ(lines[0], "softmax on cpu by cpu:simd_rows, 3 iterations");
-  // Where other tests leave the kernel's threads the cores.
+  // Other tests may leave the kernel's threads too few cores.
   const bool inconclusive = absl::StartsWith(lines[1], "Inconclusive: other work took ");
   if (!inconclusive)
     EXPECT_THAT(lines[1],

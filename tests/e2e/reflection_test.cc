@@ -1,4 +1,4 @@
-// Server reflection, as grpcurl asks: what services there are, and the file that describes one.
+// Server reflection as grpcurl uses it: the services, and the file that describes one.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -78,8 +78,8 @@ TEST(Reflection, ListsAndDescribesTheServiceInBothVersions) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// A file comes with those that it imports; what there is not is told in the answer, and the stream
-// goes on.
+// A file comes with its imports; the answer reports an unknown name, and the stream goes
+// on.
 TEST(Reflection, AnswersByFileAndSaysWhatItDoesNotKnow) {
   ServerProcess server;
   const std::string file =

@@ -1,5 +1,5 @@
-// Rows that refuse only when they are asked how they would do it, through the real server: who left
-// the choice to it is served by the next, and told by which.
+// Rows that refuse only when they plan, through the real server: a request that leaves the choice
+// to it gets the next row, and the response names it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// A server whose machine cannot run all of its rows: what it offers, and what it says.
+// A server whose machine cannot run all of its rows: the rows it offers, and its messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Three rows of the kernel "broken" go wrong, two lack what they need, and one is not compiled. Two
+// Three rows of the kernel "broken" go wrong, two lack requirements, and one is not compiled. Two
 // seconds of the processor's time are far more than any other row takes.
 const std::vector<std::string> kFlags = {"--test_fault_injection", "--self_test_row_seconds=2"};
 
@@ -167,8 +167,8 @@ TEST(SelfTest, ABenchmarkOfAllRowsListsThoseThatFailed) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// By the rate that was measured at the start: nothing like it has run before. An H200 would need
-// milliseconds.
+// Predicts by the rate that was measured at the start: nothing similar has run before. An H200
+// would need milliseconds.
 TEST(SelfTest, TheFirstLongRequestIsPredictedByThisMachine) {
   v1::Tensor square = FloatTensor(4096 * 4096);
   square.set_shape(0, 4096);

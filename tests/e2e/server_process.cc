@@ -108,7 +108,7 @@ int64_t ServerProcess::ProcBytes(const char* name, const char* field) const {
 }
 
 int64_t ServerProcess::ResidentBytes() const {
-  // Counted page by page; what status and statm say is summed from counters that lag behind on many
+  // Counts page by page; status and statm sum up counters that lag behind on many
   // cores.
   return ProcBytes("smaps_rollup", "Rss:");
 }

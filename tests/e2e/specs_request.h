@@ -1,4 +1,4 @@
-// Requests of the methods whose inputs the server makes itself, in float32.
+// Requests of the methods for which the server makes the inputs, in float32.
 #pragma once
 
 #include <cstdint>

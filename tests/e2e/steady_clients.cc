@@ -16,8 +16,8 @@
 namespace warpcall::testing {
 namespace {
 
-// Together some third of what the server can do on two cores: what is measured is the server, not
-// how busy the machine is.
+// Together they need some third of the server's capacity on two cores: the test measures the
+// server, not a busy machine.
 constexpr int kClients = 4;
 constexpr absl::Duration kInterval = absl::Milliseconds(4);
 constexpr absl::Duration kRound = absl::Milliseconds(500);
@@ -47,7 +47,7 @@ std::vector<double> SendSteadily(const std::shared_ptr<grpc::Channel>& channel,
   std::vector<double> latencies_us;
   absl::Time answered = absl::InfinitePast();
   for (absl::Time due = absl::Now(); due < end; due += kInterval) {
-    // That a sleep ends late is not the server's fault; that the answer before came late, is.
+    // A sleep that ends late is not the server's fault; a previous answer that came late is.
     const bool behind = answered > due;
     absl::SleepFor(due - absl::Now());
     const absl::Time begin = behind ? due : absl::Now();

@@ -1,4 +1,4 @@
-// Well-behaved clients, and what somebody else's fault does to their latency.
+// Well-behaved clients, and the effect of somebody else's fault on their latency.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@ class SteadyClients {
  public:
   explicit SteadyClients(const std::string& address);
 
-  // Lets all of them send for `period` and adds how long each request took, in microseconds,
-  // counted from when it was due: a server that stands still for a second spoils all that second's
-  // requests, not just one a client. Whatever is not answered OK, with the right tensor, fails the
+  // Lets all clients send for `period` and adds the time of each request, in microseconds, counted
+  // from when it was due: a server that stands still for a second spoils all that second's
+  // requests, not just one a client. An answer that is not OK with the right tensor fails the
   // test.
   void SendFor(absl::Duration period, std::vector<double>* latencies_us);
 
@@ -33,15 +33,15 @@ class SteadyClients {
 // Something that goes on from when it is made until it is destroyed.
 using Fault = std::shared_ptr<void>;
 
-// Puts the calling thread behind all others that want to run: for the clients at fault, whose own
-// work is not to be measured.
+// Puts the calling thread behind all others that want to run. For the clients at fault, whose own
+// work is not measured.
 void GiveWay();
 
-// Has `clients` send in rounds, the second half of each beside a fault that `begin` starts; a round
-// begins when `settled` says that the server is done with the fault before, which must come about.
-// Where latencies are compared (tests/programs.h), expects the p99 beside faults, over all rounds,
-// to be at most three times that without: after ten rounds, or twenty, or thirty. Elsewhere it is
-// only printed, after three.
+// Lets `clients` send in rounds; the second half of each round runs beside a fault that `begin`
+// starts. A round begins when `settled` returns true, which it must: the server is done with the
+// fault before. Where latencies are compared (tests/programs.h), expects the p99 beside faults,
+// over all rounds, to be at most three times the p99 without: after ten rounds, or twenty, or
+// thirty. Elsewhere prints it after three.
 void ExpectUndisturbed(
     SteadyClients* clients, const std::function<Fault()>& begin,
     const std::function<bool()>& settled = [] { return true; });

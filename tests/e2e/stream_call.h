@@ -1,4 +1,4 @@
-// ExecuteStream by gRPC's own stub, so that a test sends and reads what it likes.
+// ExecuteStream by gRPC's own stub: a test sends and reads messages as it likes.
 #pragma once
 
 #include <gtest/gtest.h>

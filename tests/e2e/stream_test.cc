@@ -73,7 +73,7 @@ TEST(StreamTest, ComesBackAsExecuteComputesItWhateverTheChunks) {
   EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 12);
   EXPECT_EQ(server.Sum("warpcall_host_copy_bytes_total", {"where=\"copy_in\""}),
             12.0 * static_cast<double>(data.size()));
-  // An answer's goes back when it is sent, of which its client may know first.
+  // An answer's staging goes back once it is sent; its client may have it earlier.
   EXPECT_TRUE(
       Eventually([&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) == 0; }));
   EXPECT_EQ(server.Stop(), 0);
@@ -107,7 +107,7 @@ TEST(StreamTest, OneStreamCarriesManyRequests) {
     const std::string data = Data(static_cast<size_t>(elements) * 4);
     const Answer answer = Call(&stream, Header("identity", {elements}), data, kMib);
     EXPECT_EQ(answer.output == data, true) << elements;
-    stream.Send(ChunkOf(elements * 4, ""));  // adds nothing to what is complete
+    stream.Send(ChunkOf(elements * 4, ""));  // adds nothing to a complete tensor
   }
   // Sent without waiting for the answers in between.
   for (int i = 0; i < 3; ++i) {
@@ -285,7 +285,7 @@ grpc::Status SendOneChunk(const ServerProcess& server, size_t bytes, std::string
 }
 
 TEST(StreamTest, AChunkHasALimitOfItsOwn) {
-  // Neither what messages may have when that is less nor when it is more.
+  // The limit of messages does not matter, be it less or more.
   for (const char* message_mib : {"12", "512"}) {
     ServerProcess server({absl::StrCat("--max_message_mib=", message_mib)});
     std::string pushback;
@@ -318,7 +318,7 @@ TEST(StreamTest, TheNumberOfPiecesThatAreHeldBackIsLimited) {
   ServerProcess server;
   Stream stream(server);
   stream.Send(Header("identity", {1 << 20}));
-  // Every second float: what is held is little, but nothing of it follows anything.
+  // Sends every second float: the bytes held are few, but no two are adjacent.
   for (int64_t at = 4; at < 4 << 20; at += 8)
     if (!stream.Send(ChunkOf(at, "abcd"))) break;
   const grpc::Status status = stream.AwaitRefusal();
@@ -411,7 +411,7 @@ TEST(StreamTest, OneThatIsAloneWaitsForItsOwnWindows) {
   Gate gate;
   PendingCall held(server, gate.HeldRequest());
   ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
-  // Four windows come, of which the first waits for the lane and the others for the first.
+  // Four windows come; the first waits for the lane and the others wait for the first.
   const std::string data = Data(32 * kMib);
   Stream stream(server);
   stream.Send(Header("gelu", {8 << 20}));

@@ -1,5 +1,5 @@
-// Tune through the real server: what it measures in a process of its own is what it serves from
-// then on, and after a new start.
+// Tune through the real server: the server serves the results that a process of its own measured
+// from then on, and after a new start.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class TunedServer {
  public:
   explicit TunedServer(const std::vector<std::string>& flags) : server_(flags) {}
 
-  // By `rows` alone, quickly.
+  // Tunes by `rows` alone, quickly.
   TuneReply Tune(v1::BenchmarkRequest request, const std::vector<std::string>& rows) {
     for (const std::string& row : rows) request.add_implementations(row);
     request.set_iterations(5);

@@ -1,5 +1,5 @@
-// The command line as its users have it: the real binary, its exit status, what it prints and
-// writes, against a server whose answers the test decides.
+// The command line as users run it: the real binary, its exit status, its output and files, against
+// a server whose answers the test decides.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -79,9 +79,9 @@ class CliTest : public ::testing::Test {
     EXPECT_TRUE(client::WriteNpy(x_, client::Tensor::FromFloats({2, 2}, {1, 2, 3, 4})).ok());
   }
 
-  // Without what it says on stderr of how long it has taken so far, which a busy machine decides,
-  // and with room for the widest table. In braces, so that `arguments` may have redirections, and
-  // pipes behind them.
+  // Drops progress lines from stderr, since they depend on how busy the machine is, and leaves room
+  // for the widest table. Runs in braces, so that `arguments` may have redirections, and pipes
+  // behind them.
   ProgramResult Warpcall(const std::string& arguments, const std::string& err_path = "") {
     return Shell(absl::StrCat("{ '", testing::ProgramPath("warpcall"), "' ", arguments, "; }"),
                  err_path);

@@ -1,4 +1,4 @@
-// `warpcall` run, kernels, devices and health, and what all of its commands have in common.
+// `warpcall` run, kernels, devices and health, and the common behaviour of all its commands.
 #include <fstream>
 #include <string>
 #include <vector>
@@ -136,7 +136,7 @@ TEST_F(RunCliTest, AServerThatIsNotThereIsStatusOne) {
                      "bench softmax --shape 8 --deadline 1", "load gelu:8 --deadline 1"});
 }
 
-// Each call has what those before it left of it.
+// Each call gets the time that the calls before it left.
 TEST_F(RunCliTest, TheDeadlineIsForAllThatACommandAsks) {
   constexpr absl::Duration kEach = absl::Milliseconds(300);
   const auto slowly = [&](absl::string_view text, auto* response) {

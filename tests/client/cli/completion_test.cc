@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-// Two commands and what both take.
+// Two commands and their common options.
 const ProgramModel kProgram = {
     .options = {{.name = "--server", .takes_value = true}, {.name = "--json"}},
     .commands = {

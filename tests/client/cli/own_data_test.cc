@@ -103,7 +103,7 @@ TEST_F(OwnDataTest, DashIsStdinAndStdout) {
   ASSERT_EQ(run.exit_status, 0) << run.err;
   EXPECT_TRUE(json::accept(run.out));
   EXPECT_THAT(client::ReadNpy(y_)->ToFloats(), ElementsAre(1, 2, 3, 4));
-  // From a file, a part of which has been read.
+  // Reads a file from which a part has been read already.
   EXPECT_EQ(Warpcall(absl::StrCat("run gelu - <", x_)).exit_status, 0);
   ExpectUsageErrors({{absl::StrCat("run gelu - <", folder_.Path(".")), "stdin: a folder"},
                      {"run gelu - </dev/null", "stdin: the file ends"}});
@@ -150,8 +150,8 @@ TEST_F(OwnDataTest, ALinkToNothingIsFollowed) {
   EXPECT_THAT(client::ReadNpy(y_)->ToFloats(), ElementsAre(1, 2, 3, 4));
 }
 
-// As soon as the incomplete file is seen, whose 64 MiB take a while; the first, which only tries
-// whether there can be one, does not.
+// The signal comes as soon as the incomplete file is seen. Its 64 MiB take a while; the first such
+// file, which only tries if it can be made, does not.
 TEST_F(OwnDataTest, ASignalTakesAnIncompleteFileWithIt) {
   const std::string program = testing::ProgramPath("warpcall");
   for (const auto& [name, number] : {std::pair("INT", 2), {"TERM", 15}, {"HUP", 1}}) {
@@ -160,7 +160,7 @@ TEST_F(OwnDataTest, ASignalTakesAnIncompleteFileWithIt) {
         "' run gelu --shape 16x1048576 --output y.npy & "
         "until { set -- y.npy.*-2.part; [ -e $1 ]; } || ! kill -0 $!; do :; done; kill -",
         name, " $!; wait $!; exit $?");
-    int exit_status = 0;  // where it was done first
+    int exit_status = 0;  // 0: the command was done first
     EXPECT_TRUE(Eventually([&] { return (exit_status = Shell(script).exit_status) != 0; }));
     EXPECT_EQ(exit_status, 128 + number) << name;
     EXPECT_THAT(folder_.Names(), ::testing::Each(Not(HasSubstr(".part")))) << name;

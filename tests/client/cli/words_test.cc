@@ -49,7 +49,7 @@ TEST_F(WordsTest, TheCauseIsThatOfTheFirstWriteThatFailed) {
   }
 }
 
-// A terminal would obey what a server sends.
+// A terminal would obey control characters that a server sends.
 TEST_F(WordsTest, ControlCharactersOfAServerAreWrittenOut) {
   server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
     v1::KernelInfo* kernel = response->add_kernels();
@@ -116,7 +116,7 @@ TEST_F(WordsTest, ARefusalKeepsItsStatusWhereStdoutIsFull) {
   EXPECT_EQ(Warpcall("__complete nothing_begins_so >/dev/full").exit_status, 0);
 }
 
-// A file that the program opens must not become its stdout: what is printed would go there.
+// A file that the program opens must not become its stdout: output would go into the file.
 TEST_F(WordsTest, ClosedStreamsAreNotTakenByFilesThatAreOpenedLater) {
   const std::string y = folder_.Path("y.npy");
   const ProgramResult run =
@@ -238,7 +238,7 @@ TEST_F(WordsTest, EachWayToMissTheServerHasItsSentence) {
                         "INVALID_ARGUMENT: the address '127.0.0.1:99999' has the port '99999'; a "
                         "port is a number from 1 to 65535\n"}});
   EXPECT_EQ(Warpcall("help --server 127.0.0.1:99999").exit_status, 0);
-  // A name that no resolver has (RFC 2606); what a resolver says of it differs.
+  // No resolver has this name (RFC 2606); their error texts differ.
   const ProgramResult unknown = Warpcall("health --deadline 10 --server no-such-host.invalid");
   EXPECT_EQ(unknown.exit_status, 1);
   EXPECT_THAT(
@@ -364,7 +364,7 @@ TEST_F(WordsTest, BashCompletesByTheScript) {
       << "source <('" << warpcall << "' completion bash) || exit 1\n"
       << "COMP_LINE=$1; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1))\n"
       << "_warpcall && printf '%s\\n' \"${COMPREPLY[@]}\"\n";
-  // As bash calls it: with the line, and its words, which end at ':' and '=' as well.
+  // Completes as bash calls it: with the line, and its words, which end at ':' and '=' as well.
   const auto complete = [&](const std::string& line) {
     const std::string words = absl::StrReplaceAll(line, {{":", " : "}, {"=", " = "}});
     return Lines(Shell(absl::StrCat("{ bash '", folder_.Path("complete.sh"), "' \"", warpcall, " ",
@@ -376,7 +376,7 @@ TEST_F(WordsTest, BashCompletesByTheScript) {
   EXPECT_TRUE(Becomes(complete, "run ge", {"gelu"}));
   EXPECT_THAT(complete("run gelu --"), IsSupersetOf({"--shape", "--json", "--output"}));
   EXPECT_THAT(complete("run gelu x"), ElementsAre());
-  // Only what stands behind the last end of a word is replaced.
+  // Only the text behind the last end of a word is replaced.
   EXPECT_THAT(complete("run --type=bf"), ElementsAre("bfloat16"));
   EXPECT_TRUE(Becomes(complete, "run gelu --attribute approximate=", {"none", "tanh"}));
   EXPECT_TRUE(Becomes(complete, "run gelu --attribute approximate=n", {"none"}));

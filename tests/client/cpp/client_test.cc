@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 // More than any call here takes, so that a defect fails a test instead of hanging it.
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// A client whose pauses are noted instead of slept.
+// A client that records its pauses instead of sleeping.
 class PausingClient {
  public:
   explicit PausingClient(const FakeServer& server, RetryOptions retry = {})
@@ -179,7 +179,7 @@ TEST(ClientRetryTest, RefusalsThatStandAreNotRetried) {
   const FakeAnswer kAnswers[] = {
       Busy("-1"),
       Busy("later"),
-      Busy(std::nullopt),  // as gRPC's own refusal of a large message
+      Busy(std::nullopt),  // like gRPC's refusal of a large message
       {absl::InvalidArgumentError("axis 5 of rank 2"), "5"},
   };
   for (const FakeAnswer& answer : kAnswers) {

@@ -155,7 +155,7 @@ TEST_F(CompleteFileTest, SaysWhatCannotBeWritten) {
   close(listener);
 }
 
-// A program that has written everything would be told by rename(2).
+// Without this check a program would get rename(2)'s error after it has written everything.
 TEST_F(CompleteFileTest, WhatNoFileCanTakeThePlaceOfIsRefusedBefore) {
   if (geteuid() != 0) GTEST_SKIP() << "makes files of several users, as root";
   const std::string folder = folder_.Path("sticky");

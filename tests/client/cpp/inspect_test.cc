@@ -1,6 +1,6 @@
 // Client::Benchmark, its stream, and Client::Profile against a server whose answers the tests
-// decide. The fields of requests and answers are those of the command line's tests (cli/bench,
-// cli/profile).
+// decide. The command line's tests (cli/bench, cli/profile) cover the fields of requests and
+// answers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST(BenchmarkStreamTest, ResultsAreThereAsTheyCome) {
   FakeServer server(EchoInputs);
   server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
     call.writer->Write(RowOf("fast", 10));
-    // A client that waits for the end before it tells anything never gets there.
+    // A client that waits for the end before it reports anything never gets there.
     if (!first_came.WaitForNotificationWithTimeout(kPatience))
       return FakeAnswer{absl::InternalError("the first row never came"), std::nullopt};
     v1::BenchmarkResponse last = RowOf("slow", 2000);
@@ -88,8 +88,8 @@ TEST(BenchmarkStreamTest, ResultsAreThereAsTheyCome) {
   EXPECT_EQ(report.stamp().device_description(), "a chip");
 }
 
-// A row that was told first, and was too noisy to be ranked against those known then, is the
-// fastest of all; the share of the ceiling is that of the last one measured.
+// The row that was reported first, and was too noisy to rank among those known then, is the fastest
+// of all; the share of the ceiling is that of the last row measured.
 TEST(BenchmarkStreamTest, RanksComeLast) {
   FakeServer server(EchoInputs);
   server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {

@@ -273,7 +273,7 @@ TEST_F(NpyTest, ARefusalOfACastableTypeSaysWhatWouldConvertIt) {
   // No cast turns a text into a tensor.
   EXPECT_FALSE(
       ReadNpy(Store(Npy(Header("<U4", "(1,)"), "12345678")), {.cast = DataType::kFloat32}).ok());
-  // The bytes of the file are what overflows here.
+  // Here the number of bytes of the file overflows.
   EXPECT_FALSE(
       ReadNpy(Store(Npy(Header("<f8", "(2305843009213693951,)"), "")), {.cast = DataType::kFloat16})
           .ok());
@@ -305,7 +305,7 @@ TEST_F(NpyTest, ReadsAndWritesPipes) {
   EXPECT_FALSE(WriteNpy(ends[1], "closed", Tensor::FromFloats({1}, {1})).ok());
 }
 
-// An array whose element at row-major place i is i, as a file in Fortran's order has it.
+// Element i in row-major order is i, stored as a file in Fortran's order.
 template <typename Element>
 std::string ColumnMajor(const std::vector<int64_t>& shape) {
   const int64_t count = ByteCount(DataType::kFloat16, shape).value() / 2;

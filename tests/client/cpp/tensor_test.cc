@@ -64,7 +64,7 @@ TEST(TensorViewTest, AnotherTypeIsRefusedByName) {
 
 TEST(TensorTest, FloatsAreRoundedToNearestWithTiesToEven) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  // Ties of bfloat16 and of float16, then what only one of them can hold.
+  // Ties of bfloat16 and of float16, then values that only one of them can hold.
   const std::vector<float> values = {1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1p-11f, 1e30f, -kInfinity};
   EXPECT_THAT(Tensor::FromFloats(DataType::kBFloat16, {5}, values).ToFloats(),
               ElementsAre(1, 1 + 0x1p-6f, 1, ::testing::FloatNear(1e30f, 1e28f), -kInfinity));

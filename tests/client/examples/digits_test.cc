@@ -21,7 +21,7 @@ testing::ProgramResult Digits(const FakeServer& server) {
                                           server.address(), " --data '", DIGITS_DATA, "'"));
 }
 
-// As if every element of a product were an empty sum.
+// Answers as if every element of a product were an empty sum.
 void AnswerWithZeros(int64_t columns, v1::ExecuteResponse* response) {
   v1::Tensor* output = response->mutable_outputs(0);
   output->set_shape(1, columns);

@@ -66,11 +66,11 @@ enum class Ender : uint8_t { kNobody, kSubmit, kCancel, kStarving, kEndAll };
 // which never goes back. A job may be taken only if its principal's account is at most a turn above
 // that of everyone whose next job might have been taken instead.
 //
-// From that follows what start-time fair queueing promises (Goyal, Vin and Cheng 1996). Let f have
-// a job waiting throughout an interval, at whose beginning the accounts of f and g are F and G.
-// f's grows by what f is given, g's by no less than what g is given. So when a job of g is taken
-// though f's next might have been, g has been given at most F - G + 1 ms more than f in the
-// interval, without that job. Where it began with a job of f that was taken though g's next might
+// This implies the promise of start-time fair queueing (Goyal, Vin and Cheng 1996). Let f have a
+// job waiting throughout an interval, and let F and G be the accounts of f and g at its start. f's
+// account grows by the time given to f, g's by no less than the time given to g. So when a job of g
+// is taken though f's next might have been, g has been given at most F - G + 1 ms more than f in
+// the interval, without that job. If the interval began with a job of f taken though g's next might
 // have been, F - G is 1 ms at most: f lags by two turns and a job, however long both have work.
 //
 // The oracle derives the accounts from the jobs that it sees, and compares every job that is taken

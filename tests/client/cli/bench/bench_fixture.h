@@ -1,4 +1,4 @@
-// `warpcall bench` as its users have it, against a server whose measurements the test decides.
+// `warpcall bench` as users run it, against a server whose measurements the test decides.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ inline void AddResult(const std::string& implementation, double median_ns,
       result);
 }
 
-// Three rows, the fastest of which is not the first, and one that does not run.
+// Three rows, of which the second is the fastest, and one that does not run.
 inline FakeAnswer FourRows(const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
   response->set_device(request.device().empty() ? "cpu" : request.device());
   response->set_ceiling_bytes_per_second(2.5e10);
@@ -57,7 +57,7 @@ class BenchCliTest : public CliTest {
     server_.AnswerBenchmark(std::ref(benchmark_));
   }
 
-  // Requests whose text has `part` in it are refused.
+  // Refuses requests whose text contains `part`.
   void Refuse(const std::string& part) {
     benchmark_.Set([part](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
       if (Text(request).find(part) == std::string::npos) return FourRows(request, response);

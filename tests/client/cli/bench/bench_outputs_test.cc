@@ -1,4 +1,4 @@
-// Where `warpcall bench` puts what it measured: pictures, stdout, comparisons.
+// Outputs of `warpcall bench`: pictures, stdout, comparisons.
 #include <fstream>
 #include <string>
 
@@ -42,7 +42,7 @@ TEST_F(BenchOutputsTest, CsvAndPicturesOnStdoutHaveNoControlCharactersOfAServer)
 }
 
 TEST_F(BenchOutputsTest, PngIsRefusedBeforeAnythingIsMeasuredWithTheWayToMakeOne) {
-  const std::string png = folder_.Path("bench.PNG");  // in either case
+  const std::string png = folder_.Path("bench.PNG");  // upper or lower case
   const std::string svg = folder_.Path("bench.svg");
   std::ofstream(png) << "old";
   const auto run = Warpcall(absl::StrCat("bench softmax --shape 8x32 --plot ", png));

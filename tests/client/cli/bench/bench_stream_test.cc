@@ -1,4 +1,4 @@
-// `warpcall bench` while it goes on, and when it does not end as it should.
+// `warpcall bench` during a run, and with runs that end early.
 #include <atomic>
 #include <csignal>
 #include <string>
@@ -33,7 +33,7 @@ void WriteEnd(const BenchmarkStreamCall& call) {
 
 class BenchStreamTest : public BenchCliTest {
  protected:
-  // The command's words but for "--json" and the like; what it writes is at the same places each
+  // The command without "--json" and the like; its output files have the same paths each
   // time.
   std::string Command(const std::string& arguments) {
     return absl::StrCat("bench softmax --csv ", csv_, " --plot ", plot_, " ", arguments);
@@ -52,7 +52,7 @@ class BenchStreamTest : public BenchCliTest {
   bool Says(const std::string& path, const std::string& text) {
     return Eventually([&] { return absl::StrContains(ReadFile(path), text); });
   }
-  // That the files are whole, and have these rows.
+  // Expects whole files with these rows.
   void ExpectFiles(const std::vector<std::string>& rows) {
     const std::vector<std::string> lines = Lines(ReadFile(csv_));
     for (const std::string& row : rows) {

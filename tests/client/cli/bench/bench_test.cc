@@ -148,7 +148,7 @@ TEST_F(BenchCliTest, WhatIsFastestBeyondDoubtIsTheBestAlthoughItIsUnstable) {
   EXPECT_THAT(run.out, Not(HasSubstr("unstable")));
 }
 
-// The reference, say, whose times are steady on a busy machine, is no best one for that.
+// The reference, say, is steady on a busy machine, but that does not make it the best.
 TEST_F(BenchCliTest, NoRowIsTheBestWhileAnUnstableOneMayBe) {
   benchmark_.Set([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
     const FakeAnswer answer = FourRows(request, response);
@@ -421,7 +421,7 @@ TEST_F(BenchCliTest, UsageErrorsAreStatusTwoBeforeAnythingIsMeasured) {
       {absl::StrCat("bench softmax --shape 8 --csv ", folder_.Path("a"), " --plot ",
                     folder_.Path("./a")),
        "--csv and --plot name the same file"},
-      // Neither of which exists; relative to the folder that the command is in.
+      // Neither path exists; both are relative to the command's folder.
       {"bench softmax --shape 8 --csv of_nobody.csv --plot ./of_nobody.csv",
        "--csv and --plot name the same file: ./of_nobody.csv"},
       {absl::StrCat("bench softmax --shape 8 --csv ", x_, " --baseline ", x_),

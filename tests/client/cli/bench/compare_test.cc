@@ -90,7 +90,7 @@ TEST_F(CompareCliTest, FailsOnRegressionsOnlyWhenAsked) {
             0);
 }
 
-// A run of whose second point nothing came but its end, before the server said on which device.
+// A run whose second point got only its end, before the server named the device.
 TEST_F(CompareCliTest, AnIncompleteFileIsComparedAsFarAsItGoesAndIsNoSuccess) {
   const std::string before = Measured("before.json", 1000, "580");
   json cut = json::parse(ReadFile(Measured("whole.json", 1000, "580")));

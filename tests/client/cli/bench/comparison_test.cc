@@ -31,7 +31,7 @@ MeasuredRow RowOf(const std::string& implementation, double median_ns, double ha
   return row;
 }
 
-// A row that is too noisy to be ranked, one whose interval is not known, and one that did not run.
+// A row that is too noisy to rank, one without a known interval, and one that did not run.
 MeasuredRow UnstableRow(const std::string& implementation, double median_ns) {
   MeasuredRow row = RowOf(implementation, median_ns, 1);
   row.result.set_unstable(true);

@@ -94,7 +94,7 @@ TEST_F(TuneCliTest, CtrlCEndsTheCallUnderWayAndKeepsWhatWasTuned) {
   run.Signal(SIGINT);
   EXPECT_EQ(run.Wait(), 130) << ReadFile(folder_.Path("err"));
   over.Notify();
-  server_.Stop();  // waits for who waited here
+  server_.Stop();  // waits for callers that waited here
   EXPECT_THAT(ReadFile(folder_.Path("err")),
               HasSubstr("tune: interrupted; what was measured is kept"));
   EXPECT_THAT(

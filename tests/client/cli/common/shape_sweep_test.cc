@@ -147,7 +147,7 @@ TEST(InputShapesTest, ExplicitInputsAreTakenAsTheyAre) {
   EXPECT_THAT(Fit("8x128x64,64x256", "matmul", {{"transpose_a", true}}).value(),
               ElementsAre(Shape{8, 128, 64}, Shape{64, 256}));
   EXPECT_THAT(Fit("5", "fma").value(), ElementsAre(Shape{5}, Shape{5}, Shape{5}));
-  // As many as its attributes say, which only the server knows.
+  // fused has as many inputs as its attributes say, which only the server knows.
   EXPECT_THAT(Fit("2x3x4", "fused").value(), ElementsAre(Shape{2, 3, 4}));
   EXPECT_THAT(Fit("2x3,3", "fused").value(), ElementsAre(Shape{2, 3}, Shape{3}));
 }
@@ -171,7 +171,7 @@ TEST(InputShapesTest, ShapesThatDoNotFitSayWhatDoes) {
 
 TEST(InputShapesTest, WeightsHaveShapesOfTheirOwn) {
   EXPECT_THAT(Fit("4x8,8", "rmsnorm").value(), ElementsAre(Shape{4, 8}, Shape{8}));
-  // A single row may be as its weights are; if not, the server says what they must be.
+  // A single row may be shaped like its weights; if it may not, the server says so.
   EXPECT_THAT(Fit("8", "rmsnorm").value(), ElementsAre(Shape{8}, Shape{8}));
   for (const char* shape : {"4x8", "2x3x4", "8,8,8"})
     EXPECT_EQ(Fit(shape, "rmsnorm").status().message(),

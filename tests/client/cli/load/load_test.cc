@@ -62,7 +62,7 @@ class LoadTest : public CliTest {
   }
 };
 
-// Holds up whoever answers.
+// Holds up all answers.
 void Stall(absl::Duration duration) {
   absl::Notification().WaitForNotificationWithTimeout(duration);
 }
@@ -115,7 +115,7 @@ TEST_F(LoadTest, AStallIsChargedForAllThatShouldHaveComeMeanwhile) {
     if (number % 300 == 100) Stall(absl::Milliseconds(200));
     return EchoInputs(request, response);
   });
-  // 20 of 300 requests fall into the stall, of which the third worst waits for some 180 ms. A loop
+  // 20 of 300 requests fall into the stall; the third worst of them waits for some 180 ms. A loop
   // that waits before it sends the next sees one slow request, below its p99.
   const json enough = LoadJson("gelu:8 --rate 100 --arrivals uniform --requests 300");
   EXPECT_GE(enough["all"]["latency"]["p99_ns"], 150 * kMs);
@@ -205,7 +205,7 @@ TEST_F(LoadTest, AWorkerPausesForAsLongAsTheServerAsks) {
   EXPECT_EQ(result["backoff"]["pauses"], 6);
   EXPECT_GE(result["backoff"]["total_ns"], 6 * 100 * kMs);
   EXPECT_GE(result["elapsed_ns"], 6 * 100 * kMs);
-  // By a plan, too, whose requests come late then.
+  // Pauses hold up a plan, too: its requests come late then.
   SetAnswer([](int number, const v1::ExecuteRequest& request,
                v1::ExecuteResponse* response) -> FakeAnswer {
     if (number == 0) return {absl::UnavailableError("the server is draining"), "300"};
@@ -223,8 +223,8 @@ TEST_F(LoadTest, WithoutAdvicePausesGrowUntilSomethingSucceeds) {
     if (number != 5) return {absl::UnavailableError("gone"), std::nullopt};
     return EchoInputs(request, response);
   });
-  // 50, 100, 200, 400 and 800 ms, then 50 ms again, each up to a fifth shorter; what fails last is
-  // followed by nothing.
+  // Pauses are 50, 100, 200, 400 and 800 ms, then 50 ms again, each up to a fifth shorter; no pause
+  // follows the last failure.
   const json result = LoadJson("gelu:8 --requests 8", 1);
   EXPECT_EQ(result["backoff"]["pauses"], 6);
   EXPECT_GE(result["backoff"]["total_ns"], 1280 * kMs);
@@ -250,7 +250,7 @@ TEST_F(LoadTest, APauseEndsWithTheRun) {
 }
 
 TEST_F(LoadTest, DeadlinesEndRequests) {
-  // Learning what there is takes longer than a request may, and is none.
+  // Listing the kernels takes longer than a request may, and is no request.
   server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
     Stall(absl::Milliseconds(200));
     response->add_kernels()->set_name("gelu");
@@ -264,7 +264,7 @@ TEST_F(LoadTest, DeadlinesEndRequests) {
   });
   const json result = LoadJson("gelu:8 --requests 2 --deadline 0.05", 1);
   over.Notify();
-  server_.Stop();  // waits for who waited here
+  server_.Stop();  // waits for callers that waited here
   EXPECT_EQ(result["all"]["statuses"]["DEADLINE_EXCEEDED"]["count"], 2);
   EXPECT_GE(result["all"]["failed_latency"]["p50_ns"], 50 * kMs);
   EXPECT_EQ(result["request"]["deadline_ns"], 50 * kMs);
@@ -309,7 +309,7 @@ TEST_F(LoadTest, InputsDifferAndComeFromTheSeed) {
 }
 
 TEST_F(LoadTest, AnInterruptEndsTheRunWithItsResult) {
-  std::signal(SIGINT, SIG_DFL);  // shells start what runs in the background with it ignored
+  std::signal(SIGINT, SIG_DFL);  // shells ignore it for background jobs
   const std::string pid_file = folder_.Path("pid");
   for (const char* loop : {"--concurrency 2", "--rate 100 --concurrency 8"}) {
     SetAnswer(

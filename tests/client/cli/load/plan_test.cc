@@ -37,7 +37,7 @@ TEST(ArrivalPlanTest, PoissonArrivalsHaveTheRateAndItsSpread) {
       Take({.rate_per_second = kRate, .arrivals = Arrivals::kPoisson, .weights = {1}, .seed = 5},
            kCount));
   EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
-  // The sum of n exponential gaps has the relative deviation 1/sqrt(n); five of them.
+  // The sum of n exponential gaps has the relative deviation 1/sqrt(n); allow five of them.
   EXPECT_NEAR(static_cast<double>(times.back()) * 1e-9, kCount / kRate,
               5 * kCount / kRate / std::sqrt(kCount));
   // A Poisson process leaves e^-1 of all gaps above the mean gap.

@@ -115,7 +115,7 @@ TEST(ComparisonTest, NothingFollowsFromTimesThatOtherWorkTook) {
     EXPECT_THAT(comparison.reasons,
                 ElementsAre("Inconclusive: while slow ran, other work took 88 % "
                             "of the threads' time."));
-    EXPECT_FALSE(comparison.figures.empty());  // as they were measured
+    EXPECT_FALSE(comparison.figures.empty());  // those that were measured
   }
 }
 

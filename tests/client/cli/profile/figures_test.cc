@@ -76,7 +76,7 @@ TEST(FiguresTest, CountersOfKernelsAreWeightedByTheirTime) {
   const Figures figures = FiguresOf(profiled);
   EXPECT_DOUBLE_EQ(figures.dram_throughput, 0.6);
   EXPECT_EQ(figures.sm_throughput, -1);
-  // 60 % of a peak of which 16 GB/s are nine tenths, for 8 ms.
+  // 60 % of the peak for 8 ms; 16 GB/s are nine tenths of the peak.
   EXPECT_NEAR(figures.counted_bytes, 0.6 * 16e9 / 0.9 * 8e-3, 1);
 }
 
@@ -98,7 +98,7 @@ TEST(FiguresTest, ThreadsAndCountersOfTheCpu) {
   EXPECT_DOUBLE_EQ(figures.cycles, 1.5e6);
   EXPECT_DOUBLE_EQ(figures.counted_bytes, 12e6);
   EXPECT_DOUBLE_EQ(figures.passes, 1.5);
-  // Waits that began before the runs are no longer than what is left of them.
+  // Waits that began before the runs count only as long as the runs.
   rows[5].set_total_ns(99'000'000);
   EXPECT_DOUBLE_EQ(FiguresOf(profiled).threads_waiting, 5.0 / 8);
 }

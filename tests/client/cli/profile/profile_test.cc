@@ -300,7 +300,7 @@ TEST_F(ProfileCliTest, ACopyThatIsOutdoneIsMeasuredAgain) {
   const json outdone = judged(2e10);
   EXPECT_DOUBLE_EQ(outdone["figures"]["fraction_of_ceiling"].get<double>(), 1.28);
   EXPECT_THAT(outdone["verdict"]["reason"].get<std::string>(), HasSubstr("Over 100% of a copy: "));
-  // One that is not outdone is left as it is.
+  // A row that is not outdone stays as it is.
   benchmark_.Take();
   profile_.Set(OnTheCpu);
   judged(4e10);

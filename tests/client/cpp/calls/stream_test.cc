@@ -1,4 +1,4 @@
-// ExecuteStream against a server whose every message the test decides.
+// ExecuteStream against a server whose messages the test decides one by one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -175,7 +175,7 @@ TEST(ExecuteStreamTest, EmptyTensorsNeedNoChunks) {
   EXPECT_THAT(result->outputs[0].shape(), ElementsAre(0, 3));
 }
 
-// A StreamCall between vectors, whose callbacks can be told to fail.
+// A StreamCall between vectors; a test can make its callbacks fail.
 struct VectorCall {
   std::vector<char> from = RandomBytes(3 * kMiB);
   std::vector<char> to;

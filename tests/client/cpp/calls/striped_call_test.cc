@@ -34,7 +34,7 @@ size_t ElementBytesOf(const v1::Tensor& tensor) {
   return ElementBytes(static_cast<DataType>(tensor.data_type()));
 }
 
-// Every element by itself: its bytes inverted, the last of them plus one.
+// Computes every element by itself: its bytes inverted, the last of them plus one.
 void Invert(v1::Tensor* tensor) {
   std::string& data = *tensor->mutable_data();
   const size_t element = ElementBytesOf(*tensor);
@@ -42,7 +42,7 @@ void Invert(v1::Tensor* tensor) {
     data[i] = static_cast<char>(~data[i] + (i % element == element - 1 ? 1 : 0));
 }
 
-// Every index before the axis by itself: what lies along the axis in reverse.
+// Computes every index before the axis by itself: reverses the elements along the axis.
 void Reverse(size_t axis, v1::Tensor* tensor) {
   size_t outer = 1, inner = ElementBytesOf(*tensor);
   for (size_t i = 0; i < static_cast<size_t>(tensor->shape_size()); ++i) {
@@ -364,7 +364,7 @@ TEST(StripingFailureTest, AStripeThatPausesEndsWithTheOthers) {
   absl::Notification paused;
   std::atomic<int> calls{0};
   FakeServer server([&](const v1::ExecuteRequest&, v1::ExecuteResponse*) -> FakeAnswer {
-    // The first is told to come back in 50 s; the second fails once the first has been told.
+    // The first stripe gets a retry hint of 50 s; the second fails once the first has it.
     if (calls.fetch_add(1) == 0) {
       paused.Notify();
       return {absl::ResourceExhaustedError("queue"), "50000"};

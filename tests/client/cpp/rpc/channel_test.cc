@@ -1,5 +1,5 @@
-// A process's first connection beside its first wait for a lock: gRPC's poller is given the new
-// socket by an epoll_ctl that also does what such a wait does, as one of gRPC's own locks may.
+// A process's first connection beside its first wait for a lock: gRPC's poller gets the new socket
+// by an epoll_ctl with the side effects of that wait, as one of gRPC's own locks may have.
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>

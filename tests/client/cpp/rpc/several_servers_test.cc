@@ -41,7 +41,7 @@ class SeveralServersTest : public ::testing::Test {
         address_, ClientOptions{.retry = {.attempts_max = 1}});  // a call that is lost shows
   }
 
-  // How many calls each server had of a round in which all succeeded.
+  // Number of calls that each server had in a round; all calls of the round succeeded.
   std::vector<int> Round() {
     std::vector<int> calls;
     for (const auto& server : servers_) calls.push_back(-server->executes());
