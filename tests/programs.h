@@ -1,6 +1,6 @@
-// The programs that tests start, and what a run of one came to. They are the build that the
-// tests belong to or, told by the environment, of another one, so that tests of processes are
-// compiled once and run against sanitized programs.
+// The programs that tests start, and the result of a run. They come from the build that the tests
+// belong to or, by the environment, from another one, so that tests of processes are compiled once
+// and run against sanitized programs.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace warpcall::testing {
 
-// Where the program `name` (warpcalld, warpcall, digits) lies: in $WARPCALL_TEST_BIN_DIR if that is
+// Path of the program `name` (warpcalld, warpcall, digits): in $WARPCALL_TEST_BIN_DIR if that is
 // set, or else in bin/ of this build.
 std::string ProgramPath(absl::string_view name);
 
@@ -23,8 +23,8 @@ struct ProgramResult {
   std::string err;
 };
 
-// Runs `command`, a line for the shell without redirections. `err_path`, unless empty: where what
-// it says on stderr can be read while it runs.
+// Runs `command`, a line for the shell without redirections. `err_path`, unless empty: a file that
+// gets its stderr while it runs.
 ProgramResult RunProgram(const std::string& command, const std::string& err_path = "");
 
 // Returns true if tests measure latencies long enough to compare them, and compare them: at night,

@@ -1,4 +1,4 @@
-// A test's files: a folder that goes with its test, and what a file holds.
+// A test's files: a folder that is deleted with its object, and the content of files.
 #pragma once
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ class TempFolder {
   }
 
   std::string Path(const std::string& name) const { return path_ + "/" + name; }
-  // The names of what is in it, sorted.
+  // Names of the folder's entries, sorted.
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_))

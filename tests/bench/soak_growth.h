@@ -17,8 +17,8 @@ struct Slope {
   double error = 0;
 };
 
-// Minimum of each `block` consecutive values; the values left over at the end are
-// dropped.
+// Minimum of each `block` consecutive values;
+// the values left over at the end are dropped.
 std::vector<double> BlockMinima(absl::Span<const double> values, size_t block);
 
 // The slope of the line through the points by least squares; nothing for fewer than three points

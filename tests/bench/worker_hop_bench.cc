@@ -1,6 +1,6 @@
-// Cost of running a job in a worker process instead of on a stream of this process:
-// identity of 64 bytes on the CPU device, one lane, in one run. warpcall_worker_hop_bench
-// [COUNT]
+// Cost of running a job in a worker process instead of on a
+// stream of this process: identity of 64 bytes on the CPU device,
+// one lane, in one run. warpcall_worker_hop_bench [COUNT]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

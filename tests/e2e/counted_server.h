@@ -1,8 +1,8 @@
-// A server whose counts are compared with its clients' at every step. Each request must be
-// counted exactly once, under the code that its client got and under as much of kernel and
-// implementation as was known by then, in warpcall_requests_total as in
-// warpcall_request_duration_seconds. (The engine's tests cover a lost device: the CPU cannot be
-// lost.)
+// A server whose counts are compared with its clients' at every step. Each
+// request must be counted exactly once, under the code that its client got
+// and under as much of kernel and implementation as was known by then, in
+// warpcall_requests_total as in warpcall_request_duration_seconds. (The
+// engine's tests cover a lost device: the CPU cannot be lost.)
 #pragma once
 
 #include <memory>

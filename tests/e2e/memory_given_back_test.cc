@@ -1,5 +1,5 @@
-// Memory that a real server keeps after a peak of requests. malloc alone would keep all of
-// it.
+// Memory that a real server keeps after a peak of
+// requests. malloc alone would keep all of it.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -78,8 +78,8 @@ TEST(Reflection, ListsAndDescribesTheServiceInBothVersions) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// A file comes with its imports; the answer reports an unknown name, and the stream goes
-// on.
+// A file comes with its imports; the answer
+// reports an unknown name, and the stream goes on.
 TEST(Reflection, AnswersByFileAndSaysWhatItDoesNotKnow) {
   ServerProcess server;
   const std::string file =

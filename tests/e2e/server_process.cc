@@ -108,8 +108,8 @@ int64_t ServerProcess::ProcBytes(const char* name, const char* field) const {
 }
 
 int64_t ServerProcess::ResidentBytes() const {
-  // Counts page by page; status and statm sum up counters that lag behind on many
-  // cores.
+  // Counts page by page; status and statm sum
+  // up counters that lag behind on many cores.
   return ProcBytes("smaps_rollup", "Rss:");
 }
 

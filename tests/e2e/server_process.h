@@ -45,8 +45,8 @@ class ServerProcess {
     return SumOf(Metrics(), name, labels);
   }
 
-  // Returns the log so far. A thread of its own writes each line, some time after the
-  // event.
+  // Returns the log so far. A thread of its own
+  // writes each line, some time after the event.
   std::string log() const;
   // Returns true once `text` stands in the log.
   bool Logs(const std::string& text) const;

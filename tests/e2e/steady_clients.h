@@ -16,10 +16,10 @@ class SteadyClients {
  public:
   explicit SteadyClients(const std::string& address);
 
-  // Lets all clients send for `period` and adds the time of each request, in microseconds, counted
-  // from when it was due: a server that stands still for a second spoils all that second's
-  // requests, not just one a client. An answer that is not OK with the right tensor fails the
-  // test.
+  // Lets all clients send for `period` and adds the time of each request,
+  // in microseconds, counted from when it was due: a server that stands
+  // still for a second spoils all that second's requests, not just one a
+  // client. An answer that is not OK with the right tensor fails the test.
   void SendFor(absl::Duration period, std::vector<double>* latencies_us);
 
   int64_t sent() const { return sent_; }

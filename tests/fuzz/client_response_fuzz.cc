@@ -1,5 +1,5 @@
-// The first byte chooses what the client waits for, the second the fragments of a message; what
-// protobuf makes of the message tells what the client must.
+// The first byte chooses the response that the client waits for, the second the fragments of a
+// message. The client must read the message as protobuf does.
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/unknown_field_set.h>
 

@@ -7,7 +7,7 @@
 
 namespace warpcall::testing {
 
-// Says what was not as it must be.
+// Returns the first violation, or "".
 std::string CheckClientStream(FuzzInput* decisions);
 
 }  // namespace warpcall::testing

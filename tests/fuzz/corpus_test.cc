@@ -1,5 +1,5 @@
-// The fuzzers' targets without libFuzzer, so that every compiler and sanitizer proves them: over
-// their corpora, which hold what once went wrong, and over seeded mutations of these.
+// The fuzzers' targets without libFuzzer, so that every compiler and sanitizer runs them: over
+// their corpora, which hold inputs that once went wrong, and over seeded mutations of these.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// A file in the folder of --compile_cache, which another process wrote, or broke. The first byte
-// says how it comes about: from the input as it is, or as it should be, with some bytes changed and
-// its end cut off.
+// A file in the folder of --compile_cache that another process wrote, or broke. The first byte
+// chooses its origin: the input as it is, or a right file with some bytes changed and its end cut
+// off.
 #include <algorithm>
 #include <fstream>
 #include <optional>
@@ -26,7 +26,7 @@ struct Folder {
     cache.Put(key, "");
     path = folder.Path(folder.Names().at(0));
   }
-  // The file of these data, as it should be.
+  // The right file for these data.
   std::string FileOf(absl::string_view data) const {
     cache.Put(key, data);
     return ReadFile(path);

@@ -24,7 +24,7 @@ class FuzzInput {
     for (int i = 0; i < bytes; ++i) number |= uint64_t{Byte()} << (8 * i);
     return number;
   }
-  // So many bytes, or what is left.
+  // Returns so many bytes, or the rest if it has fewer.
   absl::string_view Take(size_t bytes) {
     const absl::string_view taken = rest_.substr(0, bytes);
     rest_.remove_prefix(taken.size());

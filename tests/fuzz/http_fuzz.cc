@@ -22,7 +22,7 @@ struct Requests {
   size_t held_bytes_max = 0;
 };
 
-// Reads the requests of `input`, of which so many bytes come at a time.
+// Reads the requests of `input`, which comes in pieces of `piece_bytes`.
 Requests ReadRequests(absl::string_view input, size_t piece_bytes) {
   Requests requests;
   HttpReader reader;
@@ -93,7 +93,7 @@ std::string FuzzHttp(absl::string_view input) {
     if (!IsPlain(head)) return absl::StrCat("it was read, with lengths that leave a doubt: ", head);
   for (const size_t piece_bytes : {1, 7, 100}) {
     const Requests pieces = ReadRequests(input, piece_bytes);
-    // In pieces, a head may be refused only when its end has come.
+    // A head in pieces may be refused only when its end has come.
     if (pieces.read != whole.read || (pieces.refused && !whole.refused))
       return absl::StrCat("in pieces of ", piece_bytes,
                           " it reads differently: ", pieces.read.size(), " requests, refused ",

@@ -1,5 +1,5 @@
-// The first byte chooses a side of the socket between the server and a process that looks into
-// something; the rest is what comes there before the other side closes it.
+// The first byte chooses a side of the socket between the server and an inspecting process; the
+// rest is the input of that side before the other side closes the socket.
 #include <sys/socket.h>
 
 #include <cstdint>
@@ -26,7 +26,7 @@ process::Channel ChannelWith(absl::string_view bytes, std::unique_ptr<process::C
   return sent ? process::Channel(std::move(sockets->first)) : process::Channel(-1);
 }
 
-// An answer's head and body as they are told, and what comes in their place.
+// Announced sizes of an answer's head and body, and the bytes that come instead.
 struct Sizes {
   uint64_t head_bytes;
   uint64_t body_bytes;

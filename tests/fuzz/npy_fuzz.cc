@@ -1,5 +1,5 @@
-// The first byte says how the file comes about: from the input as it is, or from a header's text
-// with the lengths that belong to it, so that what lies behind them is reached.
+// The first byte chooses the origin of the file: the input as it is, or a header's text with the
+// right lengths before it, so that the parser gets past them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ constexpr int64_t kDataBytesMax = 64 << 10;
 
 enum Choice : uint8_t { kMadeUp = 1, kUint16IsBfloat16 = 2, kVersion2 = 4, kDataFit = 8 };
 
-// As many bytes as an array has that the header describes, whatever its elements are.
+// Bytes for the array that the header describes, whatever its elements are.
 std::string DataFor(absl::string_view text, size_t element_bytes) {
   const absl::StatusOr<client::NpyHeader> header = client::ParseNpyHeader(text);
   if (!header.ok()) return "";

@@ -1,4 +1,4 @@
-// Children of the self-test whose reports the input describes, or whose packets it is.
+// Children of the self-test whose reports the input describes; some of their packets are raw input.
 #include <sys/socket.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ class Children {
  public:
   explicit Children(FuzzInput* decisions) : decisions_(*decisions) {}
 
-  // One child, which has told all that it tells and is gone.
+  // Starts a child that has sent all its reports and is gone.
   absl::StatusOr<std::unique_ptr<process::Child>> Start() {
     std::pair<Descriptor, Descriptor> sockets;
     ASSIGN_OR_RETURN(sockets, process::MakeSockets(SOCK_STREAM));
@@ -49,7 +49,7 @@ class Children {
       if (kind == 0xFF) break;
       if (kind % 16 == 15) {
         const absl::string_view packet = decisions_.Take(kind);
-        // As a message, or as what is none.
+        // Send the packet as a message, or raw.
         if (kind >= 128)
           far.Send("", packet).IgnoreError();
         else if (!packet.empty())

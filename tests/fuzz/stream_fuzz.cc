@@ -62,7 +62,7 @@ int64_t BytesOf(const v1::Tensor& input) {
   return bytes;
 }
 
-// The bytes of each input that have come. Where nothing else is said they are these.
+// Tracks the bytes of each input that have come. By default, chunks carry the model's own bytes.
 class Model {
  public:
   explicit Model(const v1::ExecuteRequest& header) : whole_(header) {

@@ -26,7 +26,7 @@ class StreamServer {
   StreamServer();
 
   ExecuteDeps* deps() { return &deps_; }
-  // Runs the job, whose callbacks are still missing: its output's bytes.
+  // Sets the job's callbacks, runs the job and returns its output's bytes.
   absl::StatusOr<std::string> Run(std::unique_ptr<Job> job);
   // Runs the request as Execute does: its output's bytes.
   absl::StatusOr<std::string> Execute(const v1::ExecuteRequest& request);

@@ -9,7 +9,7 @@
 
 namespace warpcall::testing {
 
-// An encoded ExecuteRequest, taken apart: as protobuf reads it, in any fragments.
+// An encoded ExecuteRequest: split as protobuf reads it, in any fragments.
 std::string FuzzRequest(absl::string_view input);
 // An encoded ModelInferRequest, likewise.
 std::string FuzzInferRequest(absl::string_view input);
@@ -19,7 +19,7 @@ std::string FuzzStream(absl::string_view input);
 std::string FuzzClientResponse(absl::string_view input);
 // A .npy file.
 std::string FuzzNpy(absl::string_view input);
-// A file of what was compiled at run time, in a folder that processes share.
+// A file of code compiled at run time, in a folder that processes share.
 std::string FuzzCubinFile(absl::string_view input);
 // Messages of a worker process to the server, and of the server to a worker.
 std::string FuzzWorker(absl::string_view input);
@@ -35,7 +35,7 @@ std::string FuzzAccessFile(absl::string_view input);
 std::string FuzzHttp(absl::string_view input);
 // The header that names the caller's trace.
 std::string FuzzTraceparent(absl::string_view input);
-// The file of what tuning has shown.
+// The file of tuning results.
 std::string FuzzTuning(absl::string_view input);
 
 struct FuzzTarget {

@@ -1,5 +1,5 @@
-// The file of --tuning_cache, which another process wrote, or a person: its lines between the first
-// and the last, which are as they must be, or else, if they begin with "!", the file as it is.
+// The file of --tuning_cache, written by another process or a person: the input gives the lines
+// between a right first and last line, or the whole file if it begins with "!".
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,7 +23,7 @@ std::string Written(const Registry& registry, TuningText text) {
   return FormatTuning(registry, classes, text.unknown);
 }
 
-// As many as there are, so that their number fits.
+// Splits the lines into classes, so that the file gives their right number.
 std::vector<std::string> ClassesOf(absl::string_view lines) {
   std::vector<std::string> classes;
   for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
@@ -47,7 +47,7 @@ std::string FuzzTuning(absl::string_view input) {
   absl::StatusOr<TuningText> read = ParseTuning(*registry, file);
   if (!read.ok()) return absl::IsInvalidArgument(read.status()) ? "" : read.status().ToString();
   for (const TunedClass& tuned : read->classes) {
-    // As a server that starts with it; and nothing of it may end the process.
+    // Opens the file as a starting server does; no file may end the process.
     TuningTable table(*registry);
     table.Take(tuned);
   }

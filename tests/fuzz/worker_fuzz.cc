@@ -1,5 +1,5 @@
-// The first byte chooses a side of a worker's sockets and mailboxes; the rest is what comes there:
-// messages in which bytes were changed, or any bytes.
+// The first byte chooses a side of a worker's sockets and mailboxes; the rest is that side's input:
+// messages with changed bytes, or any bytes.
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -85,7 +85,7 @@ bool IsSound(const RunReply& reply) {
          std::isfinite(reply.launch.waves) && reply.pushback_ms >= -1;
 }
 
-// A server's lane whose worker put something into the mailbox, rang perhaps, and is gone.
+// A server's lane whose worker put a reply into the mailbox, perhaps rang, and is gone.
 std::string CheckReply(FuzzInput* decisions) {
   auto control = process::MakeSockets(SOCK_STREAM);
   auto lane = process::MakeSockets(SOCK_SEQPACKET);

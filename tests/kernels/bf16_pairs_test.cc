@@ -1,4 +1,4 @@
-// Where pairs of bfloat16 are multiplied, by what processors and systems were recorded to say.
+// Use of bfloat16 pairs, by recorded facts of processors and systems.
 #include "kernels/cpu/bf16_pairs.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(Bf16PairsTest, ProcessorsThatDoNot) {
   EXPECT_FALSE(HasBf16Pairs(old_leaves));
 }
 
-// As a hypervisor may hide them.
+// A hypervisor may hide them.
 TEST(Bf16PairsTest, TheOtherInstructionsInUseHaveToBeThereToo) {
   for (const int bit : {16, 30, 31}) {
     VectorFacts facts = kZen5;
@@ -64,7 +64,7 @@ TEST(Bf16PairsTest, TheMachineAtHandIsRead) {
   EXPECT_EQ(matmul::pairs::Available(), HasBf16Pairs(ReadVectorFacts()));
 }
 
-// The Sapphire Rapids above; onednn_isa_test has what hypervisors make of it.
+// The Sapphire Rapids above; onednn_isa_test covers hypervisors' changes to it.
 TEST(Bf16TilesTest, NeedTheirFlagsAndTilesThatWork) {
   const AmxFacts facts = {.leaf_max = 0x20,
                           .features = 0xFFDD4432,

@@ -1,5 +1,5 @@
-// The compiler at run time on a GPU: what it compiles runs, also in a graph, and goes when nobody
-// has it; what compiling and finding again take.
+// The compiler at run time on a GPU: compiled code runs, also in a graph, and is freed when nobody
+// has it; prints the times of compiling and of finding the code again.
 #include "kernels/compiled/compiler.h"
 
 #include <cuda_runtime_api.h>

@@ -24,10 +24,10 @@ namespace {
 
 // NaN in every data type.
 constexpr uint8_t kPoisonNan = 0xFF;
-// 48.6 in float32, 48.5 in bfloat16, 3.1 in float16: for cases whose results may be NaN.
+// 0x42 is 48.6 in float32, 48.5 in bfloat16, 3.1 in float16: for cases whose results may be NaN.
 constexpr uint8_t kPoisonFinite = 0x42;
 
-// A row, and what became of it.
+// A row and its results.
 struct Outcome {
   TestedRow tested;
   Allowance allowance;
@@ -111,7 +111,7 @@ TEST(ConformanceCoverage, EveryKernelHasCases) {
   }
 }
 
-// A name that no row has would allow nothing, and nobody would know what for.
+// An allowance for an unknown row would have no effect and no visible purpose.
 TEST(ConformanceCoverage, EveryAllowanceHasARowAndAReason) {
   const bool has_gpu_rows = absl::c_any_of(FullRegistry().rows(), [](const auto& row) {
     return row.implementation.device_kind == DeviceKind::kCuda;

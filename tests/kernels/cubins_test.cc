@@ -25,7 +25,7 @@ using testing::ReadFile;
 using ::testing::SizeIs;
 using testing::TempFolder;
 
-// A compiler that says what it was given.
+// A compiler that records its inputs.
 class CubinsTest : public ::testing::Test {
  protected:
   Cubins::Options Options() {
@@ -57,8 +57,8 @@ struct Stop final : StopFlag {
   std::atomic<bool> set{false};
 };
 
-// While a compiler is at it, one whose job ended leaves at once, and who waits for him tries
-// itself.
+// While a compiler works, a caller whose job ended leaves at once, and callers that wait for its
+// work try themselves.
 TEST_F(CubinsTest, WhoIsToStopWaitsNoLongerAndOthersGoOn) {
   absl::Notification is_compiling;
   absl::Notification go;
@@ -78,7 +78,7 @@ TEST_F(CubinsTest, WhoIsToStopWaitsNoLongerAndOthersGoOn) {
   std::vector<std::thread> threads;
   threads.emplace_back([&] { first = cubins.Get({"source", "entry"}, &first_stop).status(); });
   is_compiling.WaitForNotification();
-  // For the same, for another that waits for the thread, and for the same to the end.
+  // One asks for the same, one for another that needs the thread, and one for the same to the end.
   threads.emplace_back([&] { second = cubins.Get({"source", "entry"}, &second_stop).status(); });
   threads.emplace_back([&] { third = cubins.Get({"another", "entry"}, &third_stop).status(); });
   std::thread last([&] { fourth = cubins.Get({"source", "entry"}).status(); });
@@ -140,7 +140,7 @@ TEST_F(CubinsTest, WhatAnotherProcessCompiledComesFromDisk) {
   EXPECT_EQ(cubins.counts()[Counts::kDiskMisses], 0);
   EXPECT_EQ(cubins.counts()[Counts::kMemoryHits], 1);
   EXPECT_EQ(cubins.counts()[Counts::kMemoryMisses], 1);
-  // Neither is another compiler's code, nor that for another entry, nor what only reads alike.
+  // A miss: another compiler's code, code for another entry, and a source that only reads alike.
   Cubins::Options newer = WithDisk();
   newer.compiler = "the compiler 1.1";
   Cubins others(std::move(newer));

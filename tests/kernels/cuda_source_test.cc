@@ -1,6 +1,6 @@
-// The CUDA C++ that expressions become: its text, whether NVRTC takes it, and what it computes,
-// compiled for the host with threads in a GPU's place. The last two are skipped where the machine
-// has no NVRTC, or no compiler.
+// CUDA C++ generated for expressions: its text, its compilation by NVRTC, and its results, compiled
+// for the host with threads in a GPU's place. The last two are skipped where the machine has no
+// NVRTC, or no compiler.
 #include "kernels/expression/cuda_source.h"
 
 #include <gmock/gmock.h>
@@ -204,7 +204,7 @@ TEST(CudaSourceTest, ZerosKeepTheirSignInMaximumAndMinimum) {
   ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kSpecial});
 }
 
-// Vectors and what is left of a single row, whatever its length.
+// A single row of any length: whole vectors, and the elements left over.
 TEST(CudaSourceTest, ElementsBehindTheLastVectorAreComputedToo) {
   std::vector<Sample> samples;
   for (const DataType type : kDataTypes)
@@ -214,7 +214,7 @@ TEST(CudaSourceTest, ElementsBehindTheLastVectorAreComputedToo) {
   ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kSpecial});
 }
 
-// The rows that a thread takes one after the other, of which the last are not there.
+// A thread takes several rows, one after the other; the last ones may not exist.
 TEST(CudaSourceTest, AThreadTakesSeveralRows) {
   std::vector<Sample> samples;
   for (const DataType type : kDataTypes)

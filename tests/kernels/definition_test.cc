@@ -106,7 +106,7 @@ TEST_P(DefinitionTest, ValuesRoundedAreTheReferenceRows) {
                                  });
         ASSERT_EQ(count, slice.count) << "slice " << index;
       }
-      // Bits, but for NaN, whose payload the definition does not promise.
+      // Compares bits, except for NaN, whose payload the definition does not promise.
       const T* const a = static_cast<const T*>(actual.data());
       const T* const e = static_cast<const T*>((*expected)[0].data());
       for (int64_t i = 0, n = one.problem.outputs[0].elements(); i < n; ++i) {

@@ -1,5 +1,5 @@
-// The definitions against formulas written down a second time, here, in long double, element by
-// element from the indices: what everything else is measured by must not be measured by itself.
+// The definitions against formulas written a second time, here, in long double, element by element
+// from the indices: the measure of everything else must not be measured by itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>

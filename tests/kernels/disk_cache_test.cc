@@ -1,4 +1,4 @@
-// Files that outlive their process, and what becomes of those that others broke, or may have.
+// Files that outlive their process, and files that others broke, or may have broken.
 #include "kernels/compiled/disk_cache.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Expressions as chains of elementary operations: what each stands for, and that the steps, one
-// after the other, are the whole.
+// Expressions as chains of elementary operations: the meaning of each step, and that all steps in
+// order give the whole.
 #include "kernels/expression/elementary.h"
 
 #include <gtest/gtest.h>
@@ -145,12 +145,12 @@ TEST(ElementaryTest, AStepIsAnElementaryOperation) {
   EXPECT_EQ(StepsOf("x0 + x1 * 2"), 2u);
   EXPECT_EQ(StepsOf("softmax(x0)"), 5u);
   EXPECT_EQ(StepsOf("sigmoid(x0)"), 4u);  // minus, exp, sum, quotient
-  // As kernels/gelu/gelu_cuda_chain.cu has them, and the bound of what is cubed.
+  // The steps of kernels/gelu/gelu_cuda_chain.cu, and the bound on cubed values.
   EXPECT_EQ(StepsOf("gelu(x0)"), 10u);
   EXPECT_EQ(StepsOf("where(1 < 2, x0, 3)"), 1u);
 }
 
-// Each reduction uses the one within it several times: walked anew each time, this takes years.
+// Each reduction uses the one within it several times: walking it again each time takes years.
 TEST(ElementaryTest, NestedReductionsOfNumbersAreWalkedOnce) {
   std::string nested = "1";
   for (int depth = 0; depth < 60; ++depth) nested = absl::StrCat("var(", nested, ")");

@@ -1,4 +1,4 @@
-// The language of fused: what is taken, what is refused and where, and what it becomes.
+// The language of fused: accepted texts, refused ones with their places, and the parsed graphs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -283,7 +283,7 @@ TEST(BoundedTest, PolesAndTheEndOfTheRangeLetAnythingThrough) {
   EXPECT_EQ(compute(Operator::kMultiply, {3e38, 0}, {2, 0}).error, 0);
   EXPECT_EQ(compute(Operator::kMultiply, {3e38, 0}, {2, 0}).value, HUGE_VAL);
   EXPECT_EQ(compute(Operator::kSqrt, {-1, 0.5}).error, 0);
-  // Too close to tell, and not.
+  // Too close to decide, and far enough.
   EXPECT_TRUE(std::isinf(compute(Operator::kLess, {1, 1e-7}, {1.00000005, 0}).error));
   EXPECT_EQ(compute(Operator::kLess, {1, 1e-7}, {1.1, 0}).error, 0);
   EXPECT_EQ(compute(Operator::kEqual, {1, 0}, {1, 0}).error, 0);

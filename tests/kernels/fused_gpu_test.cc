@@ -1,5 +1,5 @@
-// Random expressions compiled and run on a GPU, against the definition in float64 within the bound
-// that each gives; what compiling takes, and what the cache then holds.
+// Random expressions compiled and run on a GPU, against the definition in float64 within each
+// expression's bound; the time of compiling, and the cache's content afterwards.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -46,7 +46,7 @@ double MsSince(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-// A shape at random, and inputs that have all of it or are broadcast to it.
+// Draws a shape, and inputs that have all of it or are broadcast to it.
 std::vector<Dims> RandomShapes(std::mt19937_64* random, int inputs) {
   const auto draw = [&](size_t count) { return static_cast<size_t>((*random)() % count); };
   const std::vector<int64_t> lasts = {1, 3, 8, 24, 100, 512, 1031, 2048, 4096, 5003, 9000, 40000};

@@ -106,7 +106,7 @@ Agreement ExpectTree(const RandomExpression& expression, const std::vector<Dims>
       EXPECT_TRUE(std::isnan(v) ? std::isnan(e) : e == v)
           << "element " << i << " is " << v << ", not " << e;
     } else {
-      // Between what may come out, as behind comparisons that are too close, they may choose apart.
+      // Within the bound, as behind comparisons that are too close, the two may choose differently.
       const auto distance = static_cast<double>(std::fabs(v - e));
       const double roundings = 1e-12 * std::fabs(v) + 1e-30;
       EXPECT_LE(distance, error + roundings) << "element " << i << " is " << v << ", not " << e;
@@ -131,7 +131,7 @@ TEST(FusedDefinition, IsWhatTheTreeSays) {
     all.apart += agreement.apart;
     if (HasFailure()) return;
   }
-  // Most of it is held to something.
+  // Most elements have a bound.
   EXPECT_GT(all.bounded, all.elements * 8 / 10) << "of " << all.elements;
   EXPECT_LT(all.apart, all.elements / 50);
 }
@@ -175,7 +175,7 @@ TEST(FusedDefinition, DropoutKeepsWhatPhiloxSays) {
   }
 }
 
-// Rows against the definition, within what the expression allows.
+// Rows against the definition, within the expression's bounds.
 TEST(FusedRows, RandomExpressionsMeetTheDefinition) {
   const Fill fills[] = {Fill::kNormal, Fill::kBroad, Fill::kSpecial, Fill::kWide};
   for (uint64_t i = 0; i < 240; ++i) {

@@ -1,5 +1,5 @@
-// The kernel that tests hold lanes with: it waits for its gate, and for nobody when it is told to
-// stop.
+// The kernel that tests hold lanes with: it waits for its gate, but for nobody once its stop flag
+// is set.
 #include "kernels/fault/held.h"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ class HeldTest : public ::testing::Test {
   HeldTest() { close(open(gate_.c_str(), O_CREAT | O_CLOEXEC, 0600)); }
   ~HeldTest() override { unlink(gate_.c_str()); }
 
-  // Runs the row, which calls `look` while it waits, and returns what it made of zeros.
+  // Runs the row, which calls `look` while it waits, and returns its output for zeros.
   std::array<float, 2> Run(std::function<bool()> look) {
     const auto problem =
         MakeProblem(HeldOp(), {{DataType::kFloat32, {2}}}, {{.name = "gate", .value = gate_}});

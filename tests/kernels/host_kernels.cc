@@ -12,8 +12,8 @@
 namespace warpcall::testing {
 namespace {
 
-// In place of what CUDA C++ has beside C++: threads of a block take turns on one thread, each with
-// a stack of its own, and give way to the next where they meet.
+// Replaces the parts of CUDA C++ that C++ lacks: threads of a block take turns on one thread, each
+// with a stack of its own, and give way to the next where they meet.
 constexpr char kHost[] = R"(
 #include <cmath>
 #include <cstring>
@@ -172,7 +172,7 @@ HostKernels::~HostKernels() {
   if (loaded_ != nullptr) dlclose(loaded_);
 }
 
-// As a function run_NUMBER(inputs, output) that launches it.
+// Adds a function run_NUMBER(inputs, output) that launches the kernel.
 int HostKernels::Add(const expression::CudaKernel& kernel, size_t inputs) {
   const int number = count_++;
   std::string arguments;

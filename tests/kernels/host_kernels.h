@@ -1,4 +1,4 @@
-// CUDA C++ as it is generated, compiled for the host with threads in a GPU's place.
+// Generated CUDA C++, compiled for the host with threads in a GPU's place.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ class HostKernels {
   // The number of a kernel of so many inputs.
   int Add(const expression::CudaKernel& kernel, size_t inputs);
 
-  // Compiles all that were added. False where the machine has no compiler, and under a tool
-  // (WARPCALL_TEST_ELEMENTS_MAX), which would not see into what this compiler makes.
+  // Compiles all kernels added. Returns false where the machine has no compiler, and under a tool
+  // (WARPCALL_TEST_ELEMENTS_MAX), which could not see into this compiler's code.
   bool Compile();
 
   // REQUIRES: Compile returned true.

@@ -40,7 +40,7 @@ constexpr int kPoison = 0x42;
 // Numbers of bfloat16 elements: a few blocks, which leave room for all launches at once; a quarter
 // of an H200's room; about all of it, with a tail; several times that.
 constexpr int64_t kElements[] = {1 << 14, 1 << 19, (1 << 21) + 5, 1 << 23};
-// In rows: a few blocks; half of an H200's room or less; about all of it or twice that.
+// Elements in rows: a few blocks; half of an H200's room or less; about all of it or twice that.
 constexpr int64_t kElementsOfRows[] = {1 << 14, 1 << 20, 1 << 22};
 
 // Elements in whole rows of each length, where there is one.
@@ -110,8 +110,8 @@ class LaunchOrderTest : public ::testing::Test {
 };
 
 // A row's launches in pairs, the first from x to `between` and the second from there to y; two of x
-// and two of y take turns. So each finds what the one ahead wrote, and the next overwrites it, and
-// what is found is never far from x: softmax of softmax of softmax is the same for every x.
+// and two of y take turns. Each launch reads the previous one's output, the next overwrites it, and
+// the values stay close to x: softmax of softmax of softmax is the same for every x.
 class Chain {
  public:
   static absl::StatusOr<Chain> Create(PlanPtr plan, const Problem& problem, cudaStream_t stream) {
@@ -170,7 +170,7 @@ class Chain {
   }
 
  private:
-  // Broadly, so that where softmax has its ones tells x.
+  // Fills broadly, so that the places of softmax's ones identify x.
   static absl::Status Upload(const TensorSpec& spec, absl::string_view label,
                              const DeviceArray& array) {
     const Memory values = FilledInput(spec, warpcall::Fill::kBroad, label);
@@ -187,7 +187,7 @@ class Chain {
   std::vector<DeviceArray> weights_;  // and biases, the same for all
 };
 
-// A row, and what it is tried on.
+// A row and a problem for it.
 struct Candidate {
   std::string row;
   std::string dims;

@@ -1,5 +1,5 @@
-// The vendor's libraries as far as that goes without a GPU: loading them, remembering plans, and
-// what their rows say when a library is missing.
+// The vendor's libraries without a GPU: loading them, remembering plans, and their rows' errors
+// when a library is missing.
 #include "kernels/cuda/libraries.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // matmul on numbers whose products and sums are exact, and on NaN and infinity: every row of every
-// device, which owe the same answer to the last bit whatever the order of their sums.
+// device must give the same answer to the last bit, whatever the order of its sums.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -65,8 +65,8 @@ std::vector<Memory> Generate(const Problem& problem, absl::FunctionRef<float()> 
 
 class MatmulExactTest : public ::testing::TestWithParam<DataType> {
  protected:
-  // With each input as it is and transposed. One lost, doubled or misplaced term among any number
-  // shows.
+  // Runs with each input as it is and transposed. A single lost, doubled or misplaced term shows
+  // among any number.
   void ExpectExact(const Shapes& shapes, const char* precision = "ieee") {
     std::mt19937_64 random = Random();
     for (const int form : {0, 1, 2, 3}) {

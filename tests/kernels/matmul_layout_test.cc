@@ -1,4 +1,4 @@
-// Where elements lie in shared memory, against what the PTX ISA says of ldmatrix and mma.m16n8k16.
+// Places of elements in shared memory, against the PTX ISA on ldmatrix and mma.m16n8k16.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

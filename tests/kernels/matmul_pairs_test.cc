@@ -1,5 +1,5 @@
 // matmul by pairs of bfloat16, and by AMX, where the processor multiplies those: every edge of
-// tiles and vectors, and what the instructions would lose.
+// tiles and vectors, and values that the instructions would lose.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ float AddByInstruction(float sum, float a, float b) {
   return Flushed(std::fma(Flushed(a), Flushed(b), Flushed(sum)));
 }
 
-// As it is noted of a row or a panel.
+// Smallest magnitude, as recorded for a row or a panel.
 uint32_t Noted(const std::vector<float>& values) {
   uint32_t least = 0xFFFF;
   for (const float value : values)
@@ -55,8 +55,8 @@ uint32_t Noted(const std::vector<float>& values) {
   return least;
 }
 
-// On any processor: where nothing is taken for subnormal the instruction sums as float32 does, and
-// one exponent below that it does not.
+// Holds on any processor: if StaysNormal says so, the instruction sums as float32 does; one
+// exponent below that it does not.
 TEST(StaysNormalTest, SaysWhereTheInstructionIsExact) {
   std::mt19937_64 random(testing::RunSeed());
   int differs_below = 0;
@@ -151,7 +151,7 @@ class MatmulPairsTest : public ::testing::Test {
     return *std::move(outputs);
   }
 
-  // By every variant in pairs, and by the row's choice.
+  // Multiplies by every variant in pairs, and by the row's choice.
   void ExpectProduct(const Values& a, const Values& b, const Values& c) {
     for (const Form& form : kForms) ExpectProduct(a, b, c, form);
   }

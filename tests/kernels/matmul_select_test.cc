@@ -97,7 +97,7 @@ TEST(ChooseTile, TakesEveryTileOfEachTableForSomeSize) {
   }
 }
 
-// So the workspace is bounded by what the device can hold at once: 4 bytes per output in flight.
+// This bounds the workspace by the device's capacity: 4 bytes per output in flight.
 TEST(ChooseTile, CutsOnlyWhileAllBlocksRunAtOnce) {
   const int64_t sizes[] = {1, 16, 63, 64, 65, 129, 500, 1000, 3000};
   for (std::span<const Tile> tiles : Tables()) {
@@ -142,7 +142,7 @@ TEST(CutTile, GivesTwoRunsOrMoreWhereKMakesTwoSteps) {
 }
 
 TEST(TiledVariants, NumbersAndVariantsAreOneToOne) {
-  // As linear has them.
+  // linear's variants.
   constexpr TiledVariants kAlongK{kMmaTiles, kMmaElementTiles, 1, /*along_k=*/true};
   for (const TiledVariants& variants :
        {kMmaVariants, kRegisterVariants, kRegisterNarrowVariants, kAlongK}) {

@@ -1,6 +1,6 @@
-// matmul's loop over AMX's tiles, on a stand-in for them that does what Intel's manual says: of
-// what the processor's own instructions are asked, only their encoding is left to a machine that
-// has them. Operands are packed as for pairs, whose instructions the processor needs.
+// matmul's loop over AMX's tiles, on a stand-in that follows Intel's manual: only the encoding of
+// the processor's own instructions is left to a machine that has them. Operands are packed as for
+// pairs, whose instructions the processor needs.
 #include <gtest/gtest.h>
 
 #include <cmath>

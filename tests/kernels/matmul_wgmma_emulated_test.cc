@@ -1,6 +1,6 @@
-// wgmma_tiled's and wgmma_tf32's kernels on an emulation of Hopper's instructions: how operands lie
-// in shared memory and registers, who waits for whom, what meets in clusters, tails. Products of
-// small integers are exact, so that each output has one right value.
+// wgmma_tiled's and wgmma_tf32's kernels on an emulation of Hopper's instructions: the layout of
+// operands in shared memory and registers, synchronisation, clusters, tails. Products of small
+// integers are exact, so that each output has one right value.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 namespace warpcall::matmul {
 namespace {
 
-// In place of linear's: no more than the bias.
+// Replaces linear's epilogue: adds the bias only.
 template <typename T>
 struct AddBias {
   const T* bias;
@@ -133,7 +133,7 @@ class Product {
     SumUp();
   }
 
-  // As the row chooses, and by those of the first `variants` that take it. Returns how many ran.
+  // Runs the row's choice, and the first `variants` that take it. Returns how many ran.
   int ExpectRight(int variants) {
     int ran = 0;
     for (int variant = kRowsChoice; variant < variants; ++variant) {
@@ -215,7 +215,7 @@ class Product {
   std::vector<float> right_;
 };
 
-// How many variants ran, the row's choice first.
+// Number of variants that ran, the row's choice first.
 template <typename T, WgmmaLayouts kLayouts>
 int ExpectRight(const Size& size, const Form& form) {
   return Product<T, kLayouts>(size, form).ExpectRight(WgmmaVariants{kLayouts}.Count());

@@ -1,4 +1,4 @@
-// The tiles of wgmma_tiled, what is known of each, and which one a problem takes.
+// The tiles of wgmma_tiled, their properties, and the tile that a problem takes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ TEST(ChooseWgmmaTile, TakesWhatWasMeasuredToBeFastest) {
   EXPECT_EQ(Chosen(Of(128, 128, 16384)), "64x64 in 8");
 }
 
-// Rows that straddle lines cost L2 more, which pairs ask less.
+// Rows that straddle lines cost L2 more; pairs copy fewer of them.
 TEST(ChooseWgmmaTile, SharesCopiesWhereRowsAreNotInLines) {
   EXPECT_EQ(Chosen(Of(1000, 3000, 2000, true)), "128x192 by 1");
   EXPECT_EQ(Chosen(Of(1000, 3000, 2000, false)), "128x192 by 2");

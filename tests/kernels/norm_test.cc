@@ -1,4 +1,4 @@
-// layernorm and rmsnorm: what they take, and rows whose squares float32 does not hold.
+// layernorm and rmsnorm: the problems they take, and rows whose squares float32 cannot hold.
 #include <gtest/gtest.h>
 
 #include <algorithm>

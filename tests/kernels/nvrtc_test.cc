@@ -1,4 +1,4 @@
-// How NVIDIA's compiler is opened and spoken to, where it is there.
+// Opens NVIDIA's compiler, where there is one, and compiles with it.
 #include "kernels/compiled/nvrtc.h"
 
 #include <gmock/gmock.h>

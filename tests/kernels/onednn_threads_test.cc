@@ -1,4 +1,4 @@
-// How many threads oneDNN's rows take: none beside the caller's for little work.
+// Threads of oneDNN's rows: none beside the caller's for little work.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -40,7 +40,7 @@ std::set<std::string> ThreadsOfThisProcess() {
   return threads;
 }
 
-// Those that this process may run on, which is what OpenMP goes by.
+// CPUs that this process may run on, by which OpenMP chooses its threads.
 int Cpus() {
   cpu_set_t cpus;
   EXPECT_EQ(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
@@ -53,8 +53,8 @@ struct Work {
   std::vector<Dims> shapes;
 };
 
-// How many threads start when a thread that has no team yet runs a row once. Those of the last such
-// thread's team may still be ending then.
+// Number of threads that start when a thread without a team runs a row once. The last such thread's
+// team may still be ending then.
 int ThreadsStartedBy(const Work& work) {
   cpu::ThreadPool& pool = testing::TestPool();  // its own threads start with it
   const Kernel& kernel = **testing::CpuKernels().Find(work.kernel);

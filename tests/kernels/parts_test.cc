@@ -1,4 +1,4 @@
-// Op::independence: what a row computes part by part is what it computes at once.
+// Op::independence: a row's output part by part equals its output at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct PartsCase {
   std::vector<NamedAttribute> attributes;
   int64_t parts;
   std::string three;  // the first input of three parts, as float32; empty where there are fewer
-  std::vector<Dims> shared = {};  // the other inputs, of which every part has all
+  std::vector<Dims> shared = {};  // the other inputs; every part has all of them
 };
 
 std::vector<PartsCase> Cases() {

@@ -120,7 +120,7 @@ TEST_F(PlanCacheTest, WhoAsksForWhatIsBeingMadeWaitsAndWhoAsksForAnotherDoesNot)
   for (const PlanPtr& plan : plans) EXPECT_EQ(plan, plans[0]);
 }
 
-// Its device is asked for the shape only when all who want it have come.
+// The device returns the shape only when all callers have come.
 class CrowdedPlan final : public Plan {
  public:
   static constexpr int kCrowd = 4;
@@ -141,7 +141,7 @@ class CrowdedPlan final : public Plan {
   std::atomic<int>& asked_;
 };
 
-// Under ThreadSanitizer this also shows that it sees what orders the shape before its readers.
+// Under ThreadSanitizer this also shows that the shape is ordered before its readers.
 TEST(PlanTest, ManyAskForAShapeAndTheDeviceIsAskedOnce) {
   for (int round = 0; round < 50; ++round) {
     std::atomic<int> asked{0};

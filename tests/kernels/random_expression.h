@@ -1,5 +1,5 @@
-// Expressions at random, and what they mean, written down a second time: as a tree that is walked
-// over whole tensors in long double, with shapes as NumPy has them.
+// Random expressions and their meaning, written a second time: as a tree that is walked over whole
+// tensors in long double, with NumPy's shapes.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Tree {
 struct Values {
   Dims dims;
   std::vector<long double> values;
-  bool constant = false;  // no input among what it comes from
+  bool constant = false;  // does not depend on an input
 };
 
 class RandomExpression {
@@ -38,13 +38,13 @@ class RandomExpression {
   const Tree& tree() const { return tree_; }
   // With parentheses and spaces at random, where they do not matter.
   const std::string& text() const { return text_; }
-  int inputs() const { return inputs_; }  // that it names
+  int inputs() const { return inputs_; }  // inputs named
 
  private:
   Tree Grow(int depth);
   Tree Leaf();
   std::string Write(const Tree& tree, int above);
-  // At most `most`, from 0.
+  // Draws a number from 0 to `most`.
   int Draw(int most) { return static_cast<int>(random_() % static_cast<uint64_t>(most + 1)); }
 
   const Options options_;

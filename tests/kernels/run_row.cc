@@ -21,7 +21,7 @@ constexpr int kThreads = 4;
 // Operands may be aligned to kOperandAlignmentBytes and no more: at an odd multiple of it.
 constexpr std::align_val_t kAlignment{2 * kOperandAlignmentBytes};
 
-// One launch: its threads, and what its outputs and workspace are filled with before it.
+// One launch: its threads, and the bytes that fill its outputs and workspace before it.
 struct Attempt {
   cpu::ThreadPool& pool;
   uint8_t poison;
@@ -166,7 +166,7 @@ const Registry& FullRegistry() {
 }
 
 const Implementation& ReferenceOf(const Kernel& kernel) {
-  // `kernel` may be of a registry without the rows of GPUs, whose ids are others.
+  // `kernel` may come from a registry without the rows of GPUs, which has other ids.
   const Registry& registry = FullRegistry();
   const Kernel& full = **registry.Find(kernel.op->name);
   return registry.rows()[static_cast<size_t>(full.rows.back())].implementation;

@@ -30,7 +30,7 @@ class Memory {
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   void Poison(uint8_t byte);
-  // INTERNAL, naming `what` and the byte, when something was written into a band.
+  // INTERNAL, naming `what` and the byte, if a band was written to.
   absl::Status CheckBands(absl::string_view what) const;
 
  private:
@@ -38,14 +38,14 @@ class Memory {
   size_t bytes_;
 };
 
-// The bands: their length, which is that of the weakest alignment, and the byte that fills them.
+// Bands: their length, which equals the weakest alignment, and the byte that fills them.
 inline constexpr size_t kBandBytes = kOperandAlignmentBytes;
 inline constexpr uint8_t kBandPattern = 0xA5;
 
-// OK when `bytes` bytes agree; INTERNAL, with `what` and the first that does not, otherwise.
+// OK if `bytes` bytes agree; otherwise INTERNAL, with `what` and the first difference.
 absl::Status CheckSame(const void* actual, const void* expected, size_t bytes,
                        absl::string_view what);
-// OK when all `bytes` of a band beside `what` still hold the pattern.
+// OK if all `bytes` of a band beside `what` still hold the pattern.
 absl::Status CheckBand(const uint8_t* band, absl::string_view side, absl::string_view what);
 
 // Properties of the CPU device that RunRow uses: more threads than most machines under test have
@@ -60,7 +60,7 @@ cpu::ThreadPool& TestPool();
 
 Operands OperandsOf(absl::Span<const Memory> inputs);
 
-// A row as it chooses, or one of its variants.
+// A row's own choice, or one of its variants.
 struct RowToRun {
   RowToRun(const Implementation& row_in, int variant_in = kRowsChoice)
       : row(row_in), variant(variant_in) {}

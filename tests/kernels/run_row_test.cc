@@ -1,4 +1,4 @@
-// That RunRow sees what a faulty row does to memory: rows of identity, each with one fault.
+// RunRow sees a faulty row's effect on memory: rows of identity, each with one fault.
 #include "tests/kernels/run_row.h"
 
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST(RunRowTest, SeesAResultThatDependsOnTheNumberOfThreads) {
 TEST(RunRowTest, SeesAResultThatGoesWhereTheFirstOneWent) {
   const std::string message =
       MessageOf([](const Problem& p, const Operands& o, const LaunchContext& c) {
-        static Operands first;  // as a plan would keep that is found again by the problem alone
+        static Operands first;  // like a plan found again by the problem alone
         static int launches = 0;
         if (launches++ % 2 == 0) first = o;
         return Copy(p, first, c);

@@ -1,4 +1,4 @@
-// How rows are tried on the machine at hand.
+// Trials of rows on the machine at hand.
 #include "kernels/check/self_check.h"
 
 #include <gmock/gmock.h>

@@ -94,10 +94,10 @@ TEST(SoftmaxClusterTest, ChoicesChangeAtTheirThresholds) {
   }
 }
 
-// 228 KiB of shared memory and 65536 registers a multiprocessor, of which 64 elements leave half.
+// A multiprocessor has 228 KiB of shared memory and 65536 registers; 64 elements leave half.
 TEST(SoftmaxClusterTest, ResidentBlocksHaveRoom) {
   constexpr int kSharedBytes = 228 << 10;
-  constexpr int kStaticBytes = 3 << 10;  // barriers, exchange, and what the driver keeps
+  constexpr int kStaticBytes = 3 << 10;  // barriers, exchange, and the driver's share
   constexpr int kRegisters = 65536;
   for (const size_t bytes : kElementSizes) {
     for (int variant = 0; variant < kClusterVariants; ++variant) {

@@ -278,7 +278,7 @@ TEST(SoftmaxSelectTest, TilesCoverEveryColumnOnceAndFitABlock) {
 }
 
 TEST(SoftmaxSelectTest, TilesReadWholeLinesAndShareALongAxis) {
-  // 4-byte columns, enough of them: a line of 32 across, the other threads along the axis.
+  // 4-byte columns, many of them: a line of 32 across, the other threads along the axis.
   const TileLimits limits{512, 16, 4, kMultiprocessors};
   const ColumnTile wide = PlanColumns({1, 4096, 8192}, limits);
   EXPECT_EQ(wide.columns, 32);

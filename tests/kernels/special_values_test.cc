@@ -1,4 +1,4 @@
-// NaN, infinity, zeros and every other pattern: what they become in every row of every device.
+// NaN, infinity, zeros and every other pattern: their results in every row of every device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ using testing::TestedRow;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-// Finite, and not what any element here is.
+// Finite, and different from every element here.
 constexpr uint8_t kPoison = 0x42;
 
 float LargestOf(DataType type) {
@@ -130,8 +130,8 @@ float LinearOf(const std::string& activation, float sum) {
   return 0;  // for -infinity, and sums not above 0 here
 }
 
-// Column j of every row sums up to kTerms[j % 5]: by its weight, or by its bias. Sizes are such
-// that tiled rows take vectors and elements.
+// Column j of every row sums up to kTerms[j % 5]: by its weight, or by its bias. The sizes make
+// tiled rows take vectors and elements.
 TEST_P(SpecialValuesTest, LinearKeepsNanAndInfinityAsItsActivationHasThem) {
   constexpr float kTerms[] = {kInfinity, -kInfinity, kNan, 0, 64};
   const auto terms_of = [&](int64_t i) { return kTerms[i % 5]; };

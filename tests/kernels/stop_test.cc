@@ -66,7 +66,7 @@ const Case kCases[] = {
     {"fused", {{1 << 22}, {1 << 22}}, {{"expression", std::string("gelu(x0 + x1)")}}},
     {"fused", {{1, 1 << 20}}, {{"expression", std::string("softmax(x0)")}}},
     {"fused", {{1 << 12, 1 << 10}}, {{"expression", std::string("x0 - mean(x0)")}}},
-    // Most of it is done once for each row.
+    // Most of the work is done once for each row.
     {"fused",
      {{1 << 20, 1}},
      {{"expression", std::string("sum(pow(pow(pow(x0, 1.01), 1.01), 1.01))")}},
@@ -138,7 +138,7 @@ TEST_P(StopTest, EveryRowLooksOftenAndEndsEarlyWhenTheFlagIsSet) {
       if (problem_.outputs[0].elements() > 1) {
         EXPECT_FALSE(LastElementIsWritten());
       }
-      // The whole of it is what conformance runs under a tool, on smaller problems.
+      // Under a tool conformance runs whole problems, but smaller ones.
       if (TestElementsMax() > 0) continue;
       const CountingFlag never(kNever);
       Run(row, threads, never);
@@ -152,7 +152,7 @@ TEST_P(StopTest, EveryRowLooksOftenAndEndsEarlyWhenTheFlagIsSet) {
 // Small integers, whose products and sums are exact.
 float ElementOf(int64_t index) { return static_cast<float>(index * 7919 % 5 - 2); }
 
-// One that takes more than a piece, and whose last piece is a short one.
+// A product that takes more than a piece; its last piece is a short one.
 class OnednnPiecesTest : public ::testing::Test {
  protected:
   static constexpr int64_t kM = 2500, kK = 1000, kN = 1000;

@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-// As little of a cubin as the reader looks at: a header, and a section of four bytes.
+// The parts of a cubin that the reader looks at: a header, and a section of four bytes.
 std::string Cubin() {
   Elf64_Ehdr header = {};
   std::memcpy(header.e_ident, ELFMAG, SELFMAG);
@@ -102,7 +102,7 @@ TEST(ManifestTest, IsReadAsItWasWritten) {
   EXPECT_THAT(set->choices[0].sizes, ElementsAre(64, 64, 64));
 }
 
-// As kernels/triton/CMakeLists.txt writes it.
+// kernels/triton/CMakeLists.txt writes such a manifest.
 TEST(ManifestTest, SaysWhyThereAreNoKernels) {
   const auto manifest =
       ReadManifest(R"({"format":1,"unavailable":"no \"python3\"","choices":[],"kernels":[]})", "");
@@ -147,7 +147,7 @@ TEST(ManifestTest, ComplaintsNameTheEntry) {
   EXPECT_THAT(written.Complaint(), HasSubstr("format is 2; the limit is 1"));
 }
 
-// A float has four bytes, and expressions, which are in integers, know nothing of it.
+// A float has four bytes; expressions are in integers and cannot use it.
 TEST(ManifestTest, FloatsAreArgumentsButNoNamesOfExpressions) {
   Written written;
   written.Kernel()["arguments"][1] = {{"name", "m"}, {"type", "fp32"}, {"divisible_by", 1}};

@@ -1,5 +1,5 @@
-// The rows of family `triton` with the kernels of this build: what they choose, what they refuse
-// and why; on a GPU, what the loader says of code that is not what its manifest says.
+// Rows of family `triton` with the kernels of this build: their choices, their refusals and the
+// reasons; on a GPU, the loader's errors for code that differs from its manifest.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -125,14 +125,14 @@ constexpr RowsCase kRowsCases[] = {{"softmax", ChosenForSoftmax},
                                    {"layernorm", ChosenForLayernorm},
                                    {"rmsnorm", ChosenForRmsnorm}};
 
-// Which tile is chosen is measured; what holds whichever it is:
+// The chosen tile depends on measurements; these properties hold for every choice.
 void ExpectRoomForRows(const RowsCase& rows) {
   SCOPED_TRACE(rows.op);
   for (const DataType type : kTypes) {
     for (const int64_t n : {1, 16, 31, 32, 33, 1024, 1025, 4096, 32767, 32768, 32769, 1 << 20}) {
       const std::string chosen = rows.chosen(type, n);
       EXPECT_EQ(absl::EndsWith(chosen, " by 16"), n % 16 == 0) << chosen << " for " << n;
-      int64_t columns = 0;  // as names begin, but for those of loops
+      int64_t columns = 0;  // start of the name, except a loop's
       if (absl::SimpleAtoi(chosen.substr(0, chosen.find('x')), &columns)) {
         EXPECT_GE(columns, n) << chosen;
       } else {

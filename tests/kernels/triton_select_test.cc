@@ -35,7 +35,7 @@ std::vector<Expression> Formulas(const std::vector<std::string>& texts) {
   return expressions;
 }
 
-// As softmax has them: `rows` rows of up to `columns` a block.
+// A kernel like softmax's: `rows` rows of up to `columns` a block.
 CompiledKernel KernelOf(int64_t columns, int64_t rows, int64_t divisor) {
   CompiledKernel kernel;
   kernel.tile = std::to_string(columns) + "x" + std::to_string(rows);

@@ -13,8 +13,8 @@ struct VariantProblem {
   Problem problem;
 };
 
-// Problems of `op` in `type`: lengths at, one below and one above where tables change their choice,
-// in whole vectors and not, one tile and several; all ways that operands can lie. Empty for an op
+// Problems of `op` in `type`: lengths at, one below and one above those where tables change their
+// choice, in whole vectors and not, one tile and several, all layouts of operands. Empty for an op
 // whose rows have no variants.
 std::vector<VariantProblem> VariantProblems(const Op& op, DataType type);
 

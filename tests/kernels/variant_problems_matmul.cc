@@ -19,7 +19,7 @@ constexpr Size kInVectors[] = {
     {8, 8, 8},      {64, 16, 64},   {64, 64, 64},   {128, 64, 256}, {120, 72, 248},
     {136, 56, 264}, {136, 200, 72}, {256, 136, 48}, {264, 24, 520}, {584, 40, 72},
 };
-// And not: a row or column less or more than tiles, a term less or more than their steps.
+// Off the tiles: a row or column less or more than tiles, a term less or more than their steps.
 constexpr Size kOdd[] = {
     {2, 3, 2},      {63, 17, 65},  {65, 1, 63},   {127, 63, 255}, {129, 65, 257},
     {257, 129, 33}, {581, 33, 70}, {66, 31, 130}, {5, 7, 521},
@@ -27,7 +27,7 @@ constexpr Size kOdd[] = {
 // Sums that are cut, with runs of equal length and not.
 constexpr Size kLongSums[] = {{64, 1024, 64}, {40, 1032, 136}, {16, 2056, 136},
                               {65, 1025, 63}, {17, 2049, 131}, {65, 515, 257}};
-// Where 16 divides all, which Triton's kernels are compiled for: within a tile, and more than one
+// 16 divides all sizes, which Triton's kernels are compiled for: within a tile, and more than one
 // of the largest.
 constexpr Size kSixteens[] = {{16, 16, 16}, {48, 80, 112}, {272, 336, 528}};
 // A matrix times a vector.

@@ -37,7 +37,7 @@ const DeviceProperties& MadeUpH200();
 // "cpu" the GPU's; WARPCALL_TEST_ROW leaves out all but the rows of that name.
 bool RunsHere(const Implementation& row);
 
-// To compute what results should be: a thread for each of the machine's, up to 16.
+// Computes expected results: a thread for each of the machine's, up to 16.
 cpu::ThreadPool& TruthPool();
 
 // WARPCALL_TEST_ELEMENTS_MAX leaves out problems with larger inputs, for runs under tools that slow

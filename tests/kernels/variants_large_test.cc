@@ -32,8 +32,8 @@ struct Size {
   int64_t k;
   int64_t n;
 };
-// In whole vectors of any type, or in none; twice as many of the largest tiles as multiprocessors,
-// the last of them in part empty.
+// Sizes in whole vectors of any type, or in none; twice as many of the largest tiles as
+// multiprocessors, the last of them in part empty.
 constexpr Size kAligned{2184, 1032, 4360};
 constexpr Size kOdd{2183, 1031, 4357};
 // Size for the rows' own choices.
@@ -46,7 +46,7 @@ VariantProblem Product(const Size& size, DataType type, bool transpose_a, bool t
                      {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
 }
 
-// Rows of the output, whole, one after the other, and what they should be.
+// Whole rows of the output, one after the other, and their expected values.
 struct Sample {
   std::vector<int64_t> rows;
   int64_t columns;
@@ -94,7 +94,7 @@ Sample SampleOf(const TruthSource& source) {
   return sample;
 }
 
-// The first elements of `pool` as a tensor: to draw each anew would take longer than all else.
+// The first elements of `pool` as a tensor: drawing each anew would take longer than all else.
 Memory Cut(const Memory& pool, const TensorSpec& spec) {
   Memory memory(spec.bytes());
   std::memcpy(memory.data(), pool.data(), spec.bytes());
@@ -131,7 +131,7 @@ class VariantsLargeTest : public ::testing::TestWithParam<DataType> {
     if (!is_choice) reached.variants.insert(run.variant);
   }
 
-  // Every variant that takes it, or what each row chooses.
+  // Runs every variant that takes it, or each row's choice.
   void RunProblem(const VariantProblem& problem, bool choices) {
     SCOPED_TRACE(absl::StrCat(problem.name, ", seed ", RunSeed()));
     std::vector<Memory> inputs;

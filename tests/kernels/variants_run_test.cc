@@ -44,7 +44,7 @@ struct Tally {
   std::vector<int> ran = {};  // problems, by variant
   double worst = 0;           // error, in units of its bound
 
-  // Also of what the row itself would leave to others.
+  // Includes problems that the row itself would leave to others.
   bool AnyTakes(const VariantProblem& problem) const {
     const ScopedVectorTarget chosen(target);
     for (size_t v = 0; v < variants.size(); ++v)
@@ -80,9 +80,9 @@ std::vector<Tally> TalliesFor(const Op& op, DataType type) {
   return tallies;
 }
 
-// softmax: one element of each row outweighs its neighbours by far, in the first rows the last, the
-// first and those beside the ends of blocks' steps. It is 1 / 5000 of a row of a million: whoever
-// loses it is hundreds of bounds off.
+// softmax: one element of each row outweighs its neighbours by far; in the first rows the last, the
+// first and those beside the ends of blocks' steps. It is 1 / 5000 of a row of a million: a variant
+// that loses it is hundreds of bounds off.
 void AddSpikes(const Problem& problem, const Memory& input) {
   constexpr float kSpike = 6;
   const softmax::View view = softmax::ViewOf(problem);
@@ -145,7 +145,7 @@ TEST_P(VariantsRunTest, EveryVariantMeetsTheDefinition) {
   for (const VariantProblem& problem : VariantProblems(op_, GetParam().data_type)) {
     if (!IsSmallEnough(problem.problem)) continue;
     RunProblem(problem, tallies);
-    // A wrong variant would tell of itself on every problem that comes.
+    // A wrong variant would fail on every later problem.
     if (HasFailure()) break;
   }
   for (const Tally& tally : tallies) {
@@ -192,7 +192,7 @@ class Tf32Test : public ::testing::Test {
   }
 
  private:
-  // As it chooses, and by each variant that takes it.
+  // Runs the row's choice, and each variant that takes the problem.
   void ExpectWithinBounds(const Implementation& row, const Problem& problem,
                           const std::vector<Memory>& inputs, const Truth& truth) {
     SCOPED_TRACE(row.name);
@@ -220,9 +220,9 @@ TEST_F(Tf32Test, EveryRowMeetsItsBounds) {
     ExpectWithinBounds(problem, InputsFor(problem));
 }
 
-// Nothing cancels, and each operand, 1 and little, ends in thirteen ones: a row that truncates
-// loses close to 2^-10 of it, 2^-9 of the product, and what its sums lose by truncation comes on
-// top.
+// Nothing cancels, and each operand, slightly above 1, ends in
+// thirteen ones: a row that truncates loses close to 2^-10 of it,
+// 2^-9 of the product, and the truncation of its sums comes on top.
 TEST_F(Tf32Test, EveryRowMeetsItsBoundsWhereOperandsLoseMost) {
   std::mt19937_64 random(RunSeed());
   for (const VariantProblem& problem : LongTf32Problems()) {

@@ -1,6 +1,6 @@
-// The variants that rows offer: their names, the one that a problem takes and those that could
-// take it. Nothing runs here except refusals, so a build for GPUs shows its variants without a GPU
-// too.
+// The variants that rows offer: their names, the one that a problem
+// takes and those that could take it. Nothing runs here except
+// refusals, so a build for GPUs shows its variants without a GPU too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ bool IsRefusal(const absl::Status& status) {
          !status.message().empty();
 }
 
-// The names of those whose flag is not set.
+// Names whose flag is not set.
 std::vector<std::string> Missing(const std::vector<std::string>& names,
                                  const std::vector<bool>& seen) {
   std::vector<std::string> missing;

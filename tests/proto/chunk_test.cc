@@ -70,7 +70,7 @@ std::string ReadByUs(const std::string& message, uint32_t seed) {
   return read.ShortDebugString();
 }
 
-// REQUIRES: what is malformed, if anything, lies in the last member.
+// REQUIRES: a malformed part, if any, lies in the last member.
 void ExpectAgreement(const std::string& message) {
   const google::protobuf::LogSilencer silencer;
   const std::string expected = ReadByProtobuf(message);
@@ -78,7 +78,7 @@ void ExpectAgreement(const std::string& message) {
     EXPECT_EQ(ReadByUs(message, seed), expected) << message << " cut with seed " << seed;
 }
 
-// How many of header, chunk and done occur, whatever they hold.
+// Number of header, chunk and done members, whatever they hold.
 int MembersIn(const std::string& message) {
   v1::ListKernelsRequest unknown;  // knows no fields
   if (!unknown.ParseFromString(message)) return 0;
@@ -234,7 +234,7 @@ TEST(ChunkTest, AgreesOnMalformedMessages) {
       Length(2, Field(9, 3, "")),                               // a group left open
       Length(2, Field(9, 3, "")) + Field(9, 4, ""),             // closed outside
       Length(2, Field(9, 3, Field(10, 4, ""))),                 // closed by another
-      Length(2, Field(9, 3, "")) + Length(2, Field(9, 4, "")),  // closed by what it merges with
+      Length(2, Field(9, 3, "")) + Length(2, Field(9, 4, "")),  // closed by the merged part
       Length(1, "\x0a") + Length(1, Varint(1) + "x"),           // cut off, continued by a merge
       Field(2, 2, "\xff\xff\xff\xff\x07"),
       Field(2, 2, "\xff\xff\xff\xff\x0f"),

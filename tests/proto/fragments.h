@@ -1,4 +1,4 @@
-// Messages as the network could deliver them, and as it could spoil them.
+// Messages as the network could deliver them, and damaged ones.
 #pragma once
 
 #include <algorithm>

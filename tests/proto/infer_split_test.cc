@@ -155,7 +155,7 @@ TEST(SplitRules, FitTheDescriptors) {
   for (const wire::MessageRule* const rule :
        {&wire::kExecuteRequestRule, &wire::kExecuteResponseRule, &wire::kModelInferRequestRule})
     EXPECT_EQ(wire::FindMisfit(*rule), "");
-  // That it would be seen.
+  // FindMisfit finds wrong rules.
   constexpr wire::FieldRule kWrongNumber[] = {{6, wire::FieldRule::Kind::kEachBytes}};
   constexpr wire::FieldRule kSingular[] = {{7, wire::FieldRule::Kind::kBytes}};
   constexpr wire::FieldRule kNone[] = {{99, wire::FieldRule::Kind::kEachBytes}};

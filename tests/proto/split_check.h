@@ -1,6 +1,6 @@
-// The law that the tests and the fuzz targets hold SplitTensors and its like to: together with
-// protobuf's parser for the header they accept exactly what protobuf's parser accepts for the
-// whole, and read the same from it.
+// The law for SplitTensors and its like in tests and fuzz targets: together with protobuf's parser
+// for the header they accept exactly the messages that protobuf's parser accepts whole, and read
+// the same from them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace warpcall::testing {
 
 // Splits `message`, an ExecuteRequest, cut into fragments at places derived from `seed`, and
-// compares. Empty when the law holds, otherwise what differs.
+// compares. Returns the difference; empty if the law holds.
 std::string CompareWithProtobuf(absl::string_view message, uint32_t seed);
 // CompareWithProtobuf for a ModelInferRequest.
 std::string CompareInferWithProtobuf(absl::string_view message, uint32_t seed);

@@ -42,7 +42,7 @@ class CompileProcessesTest : public ::testing::Test {
     }
   }
 
-  // By fork, which this program, of one thread so far, may.
+  // Starts the child by fork, which a program of one thread may do.
   absl::StatusOr<std::unique_ptr<process::Child>> Start() {
     if (!starts_) return absl::ResourceExhaustedError("no process");
     auto sockets = process::MakeSockets(SOCK_STREAM);

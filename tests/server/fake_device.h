@@ -1,5 +1,5 @@
-// A device that does what it is told: it counts what it owns, keeps device memory apart from
-// staging, and fails where a test says so.
+// A device that a test controls: it counts its memory, keeps device memory apart from staging, and
+// fails where a test says so.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ class FakeDevice : public Device {
     std::atomic<int> rounds{0};  // since the start
     std::atomic<bool> records{false};
     std::atomic<int> recordings{0};
-    // Called by every stream operation with its name; what it returns is what the operation
-    // returns.
+    // Called by every stream operation with its
+    // name; the operation returns its result.
     std::function<absl::Status(const char* operation)> on_operation = [](const char*) {
       return absl::OkStatus();
     };

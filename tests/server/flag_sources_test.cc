@@ -121,7 +121,7 @@ TEST(ParseConfig, SaysWhereAWrongValueStands) {
                                 absl::StrCat("it stands in ", file.path(), ":2")));
 }
 
-// Also where what asks for the format comes after the mistake.
+// Holds even if the flag for the format comes after the mistake.
 TEST(ParseConfig, MistakesAreJsonWhereTheLogIs) {
   const FlagFile of_file("queue_limt=1\nlog_format=json\n");
   const Parsed parsed[] = {Parse({"--queue_limit=0", "--log_format=json"}),
@@ -138,12 +138,12 @@ TEST(ParseConfig, MistakesAreJsonWhereTheLogIs) {
     EXPECT_TRUE(absl::StrContains(wrong.said, "\"level\":\"error\",\"msg\":\"")) << wrong.said;
     EXPECT_TRUE(absl::EndsWith(wrong.said, "}\n")) << wrong.said;
   }
-  // The command line goes before the file.
+  // The command line overrides the file.
   EXPECT_EQ(Parse({of_file.flag(), "--log_format=logfmt"}).said,
             absl::StrCat(of_file.path(), ":1: queue_limt is no flag that may stand in a file\n"));
 }
 
-// And not the flag that follows.
+// An empty value does not take the next flag for its value.
 TEST(ParseConfig, NoValueIsTheEmptyOneWhereTheFlagHasThat) {
   const FlagFile file("compile_cache=\nqueue_mib=99\n");
   using Words = std::vector<std::string>;
@@ -267,7 +267,7 @@ TEST_F(ReadAgainTest, WhateverTheNextStartWouldRefuseIsAnError) {
             absl::StrCat(place, ": queue_limt is no flag that may stand in a file"));
   EXPECT_TRUE(absl::StrContains(error("queue_limit=0"), absl::StrCat("it stands in ", place)));
   EXPECT_EQ(error("queue_mib="), absl::StrCat(place, ": --queue_mib= lacks a value"));
-  // Together with what the command line has.
+  // Values are checked together with the command line's.
   EXPECT_EQ(error("max_message_mib=1025"),
             "--reception_mib: 1024 is less than max_message_mib, which is 1025");
   EXPECT_EQ(error("token_file=/tokens"), "no /tokens");

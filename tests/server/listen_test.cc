@@ -77,7 +77,7 @@ TEST(CheckHostPort, TellsWhatIsWrongApart) {
   // No process has itself to blame for.
   ExpectRefusal(CheckHostPort(absl::StrCat("127.0.0.1:", port)),
                 in_use + "this process: two addresses that it is to listen on are the same");
-  // Another process keeps what this one gives up.
+  // Another process keeps the socket that this one gives up.
   int end[2];
   ASSERT_EQ(pipe(end), 0);
   const pid_t other = fork();
@@ -132,7 +132,7 @@ TEST(CheckHostPort, WithoutIpv6AllAddressesAreThoseOfIpv4) {
   EXPECT_EQ(ForThisMachine({"localhost", 80}).host, "localhost");
 }
 
-// Connects to what listens, and returns whether that worked.
+// Connects to `listening`, and returns true if that worked.
 bool Connects(const ListeningSockets& listening, const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -205,7 +205,7 @@ TEST(SocketLock, IsOneProcessesUntilItGivesItBack) {
   {
     const absl::StatusOr<SocketLock> first = SocketLock::Take(path);
     ASSERT_TRUE(first.ok()) << first.status();
-    // A descriptor of its own: the lock keeps out this process as it would another.
+    // It is a descriptor of its own: the lock keeps out this process like another.
     ExpectRefusal(SocketLock::Take(path).status(), "the socket is in use by this process: ");
   }
   EXPECT_TRUE(folder.Names().empty());
@@ -224,7 +224,7 @@ TEST(SocketLock, ASocketThatIsListenedAtWithoutALockIsInUse) {
   EXPECT_TRUE(SocketLock::Take(path).ok());
 }
 
-// Which says nothing of somebody who listens.
+// A failed connect does not mean that somebody listens.
 TEST(SocketLock, WhatCannotBeConnectedToIsNotInUse) {
   const testing::TempFolder folder;
   const std::string path = folder.Path("w.sock");

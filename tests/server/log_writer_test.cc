@@ -22,8 +22,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A pipe whose reader reads when the test says so. Its end lets go of a writer that was there
-// before.
+// A pipe whose reader reads when the test says so. Its destructor releases a writer that waits for
+// the pipe.
 class Pipe {
  public:
   Pipe() {
@@ -132,7 +132,7 @@ TEST(LogWriterTest, EndsWithAllThatItTook) {
   EXPECT_EQ(lines, 100);
 }
 
-// Somebody else who has the same file may make it non-blocking.
+// Another process with the same file may make it non-blocking.
 TEST(LogWriterTest, WaitsForANonBlockingFile) {
   LogWriter writer({.notice = Notice});
   Pipe pipe;

@@ -18,7 +18,7 @@ constexpr int64_t kGrownMib = TrimRule::kGrownBytesMin / kMib;
 // A rule that is looked at once a second.
 class TrimRuleTest : public ::testing::Test {
  protected:
-  // After a second of which the process's threads took `cpu_ms` together.
+  // Passes a second, of which the process's threads took `cpu_ms` together.
   bool IsDue(int64_t resident_mib, int64_t cpu_ms, int64_t free_mib = 0) {
     now_.time_ns += 1'000'000'000;
     now_.cpu_ns += cpu_ms * 1'000'000;
@@ -66,7 +66,7 @@ TEST_F(TrimRuleTest, WhatWentByItselfCountsWhenItComesBack) {
   EXPECT_TRUE(IsDue(100 + kGrownMib, 0));
 }
 
-// As when messages that waited while the server rested are freed: no more is resident than before.
+// Messages that waited while the server rested are freed: no more is resident than before.
 TEST_F(TrimRuleTest, WhatIsFreedThatWasInUseTheLastTimeIsGivenBack) {
   EXPECT_FALSE(IsDue(100, 0));
   EXPECT_TRUE(IsDue(500, 0, 10));

@@ -20,7 +20,7 @@ int64_t FailuresOf(const Reloader& reloader, const std::string& flag) {
 
 class ReloadTest : public ::testing::Test {
  protected:
-  // As a file in a file system that does not answer: it is read when the test lets it.
+  // Adds a file in a hanging file system: reading it waits for the test.
   void AddHanging() {
     reloader_.Add({"hanging", "/mnt/hanging"}, [this]() -> absl::StatusOr<std::string> {
       hangs_.Notify();
@@ -28,7 +28,7 @@ class ReloadTest : public ::testing::Test {
       return "read";
     });
   }
-  // Each reading of it is waited for by AwaitRead.
+  // Adds a file whose readings AwaitRead counts.
   void AddQuick() {
     reloader_.Add({"quick", "/etc/quick"}, [this]() -> absl::StatusOr<std::string> {
       const absl::MutexLock lock(&mutex_);
@@ -39,7 +39,7 @@ class ReloadTest : public ::testing::Test {
   }
   void AwaitRead(int times) {
     const absl::MutexLock lock(&mutex_);
-    // Not Mutex::Await: ThreadSanitizer does not see what orders its conditions.
+    // Avoids Mutex::Await: ThreadSanitizer does not see what orders its conditions.
     while (read_ < times) reads_.Wait(&mutex_);
   }
 

@@ -64,7 +64,7 @@ TEST_F(SmallFileTest, WhatIsNoRegularFileIsNamedAndNotOpened) {
   close(listener);
 }
 
-// As Kubernetes mounts secrets: a link to a file in a folder that is a link.
+// Kubernetes mounts secrets so: a link to a file in a folder that is a link.
 TEST_F(SmallFileTest, LinksLeadToRegularFiles) {
   ASSERT_EQ(mkdir(folder_.Path("..data1").c_str(), 0700), 0);
   std::ofstream(folder_.Path("..data1") + "/tokens") << "alice";

@@ -1,4 +1,4 @@
-// An op whose kernels are the tests' own.
+// An op with kernels that tests define.
 #pragma once
 
 #include "kernels/op.h"

@@ -1,9 +1,9 @@
 // Linked into tests under ThreadSanitizer. Debian's Abseil is not instrumented, so ThreadSanitizer
-// does not see that absl::Mutex orders anything and reports a race on all that one guards. These
-// definitions come before the library's: they tell ThreadSanitizer what happens and call the
-// library. Conditions of Await and LockWhen are called by whichever thread unlocks, after it said
-// so: only Abseil's own (Notification, Barrier), which are not instrumented either, may use them.
-// absl::call_once has no such door: std::call_once stands in for it wherever somebody waits.
+// does not see that absl::Mutex orders anything and reports a race on all data that a mutex guards.
+// These definitions replace the library's: they report to ThreadSanitizer and call the library. The
+// thread that unlocks calls the conditions of Await and LockWhen after its report: only Abseil's
+// own conditions (Notification, Barrier), which are not instrumented either, may use them.
+// absl::call_once cannot be replaced so: code that waits uses std::call_once.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -110,7 +110,7 @@ bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
   return WaitWithDeadline(mutex, Now() + timeout);
 }
 
-// Waiting for what has happened already takes no lock.
+// Waiting for a past notification takes no lock.
 void Notification::Notify() {
   static const auto real = Real<void(Notification*)>("_ZN4absl7debian312Notification6NotifyEv");
   __tsan_release(this);

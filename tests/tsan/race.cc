@@ -1,5 +1,5 @@
-// Has a data race on purpose: its ctest test passes only when ThreadSanitizer reports it, which
-// shows that absl_mutex.cc does not hide what it should not. The lock guards one write of two.
+// Has a data race on purpose: its ctest test passes only when ThreadSanitizer reports the race,
+// which shows that absl_mutex.cc does not hide races. The lock guards one write of two.
 #include <thread>
 
 #include "absl/synchronization/mutex.h"

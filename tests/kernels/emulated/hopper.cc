@@ -12,7 +12,7 @@ namespace warpcall::emulated {
 namespace {
 
 constexpr size_t kStackBytes = 96 << 10;
-constexpr char kCanary = 0x55;  // in the place of a barrier
+constexpr char kCanary = 0x55;  // stands in a barrier's place
 
 struct Block {
   std::vector<char> memory = std::vector<char>(kSharedBytes, '\xFF');

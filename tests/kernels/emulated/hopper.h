@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-// As kernels know them; set for the thread that runs.
+// The kernels' names; set for the thread that runs.
 struct EmulatedIndex {
   uint32_t x = 0;
   uint32_t y = 0;
@@ -41,11 +41,11 @@ constexpr uint32_t Swizzled(uint32_t address) { return address ^ (address >> 7 &
 struct Barrier {
   int count = 0;
   int pending = 0;
-  int64_t bytes = 0;  // that are expected and have not come
+  int64_t bytes = 0;  // expected, but not here yet
   uint32_t phase = 0;
 };
 
-// Groups of what a thread has begun; those that are waited for are done, oldest first.
+// Groups of a thread's asynchronous work; waiting for groups does their work, oldest first.
 class Groups {
  public:
   void Add(std::function<void()> work) { open_.push_back(std::move(work)); }
@@ -75,9 +75,9 @@ struct Launch {
   uint32_t threads;
 };
 
-// Runs `body` in every thread of every block, cluster after cluster. Returns what went wrong, or
-// nothing: threads that wait for each other for ever, arrivals that nobody expects, memory that is
-// not the block's, barriers that were written over.
+// Runs `body` in every thread of every block, cluster after cluster. Returns the first error, or
+// "": threads that wait for each other for ever, unexpected arrivals, memory outside the block's,
+// overwritten barriers.
 std::string Run(const Launch& launch, const std::function<void()>& body);
 
 // ---- For the instructions, in a thread of Run. ----

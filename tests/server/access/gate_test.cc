@@ -71,7 +71,7 @@ TEST_F(GateTest, WhereNobodyHasANameEachConnectionStandsForItself) {
   EXPECT_EQ(first.name, "");
   EXPECT_NE(first.id, open.Identify({"ipv4:10.0.0.1:1001", "", kAlice, 1})->id);
   EXPECT_EQ(first.id, open.Identify({"ipv4:10.0.0.1:1000", "", "", 0})->id);
-  // A connection cannot pass for whoever has its peer's name.
+  // A connection cannot pass for the principal that has its peer's name.
   EXPECT_NE(ConnectionPrincipal("alice").id, NamedPrincipal("alice").id);
 }
 
@@ -214,7 +214,7 @@ TEST_F(PolicyGateTest, LimitsWhatIsInFlightAndTakesBackWhatEnded) {
   EXPECT_TRUE(second->Hold(40).ok());
   EXPECT_THAT(first.Hold(1).message(), HasSubstr("has 100 bytes in flight and this request 1 more; "
                                                  "its limit is 100 (bytes_in_flight_max)"));
-  // Nothing overflows, and what never fits is told from what may.
+  // Nothing overflows, and bytes that never fit get another error than bytes that may fit later.
   EXPECT_FALSE(first.Hold(INT64_MAX).ok());
   EXPECT_TRUE(first.MayEverHold(100));
   EXPECT_FALSE(first.MayEverHold(101));

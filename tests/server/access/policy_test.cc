@@ -95,7 +95,7 @@ TEST(PolicyTableTest, SaysWhatIsWrongAndWhere) {
   }
 }
 
-// A file that somebody might write, and what it says; perhaps with a mistake.
+// A file that somebody might write, and its meaning; perhaps with a mistake.
 class RandomPolicies {
  public:
   explicit RandomPolicies(uint64_t seed) : random_(seed) {}

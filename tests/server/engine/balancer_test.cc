@@ -30,24 +30,24 @@ struct Scenario {
   double interarrival_ns = 0;  // open loop: between requests, on average; 0: closed loop
   double speeds[kDevices] = {1, 1};
   double job_ns = 150'000;  // on a device of speed 1, give or take a fifth
-  // The first job loads what later ones find loaded; those that start meanwhile wait for it.
+  // The first job loads code for later ones; jobs that start meanwhile wait for it.
   double loading_ns[kDevices] = {400e6, 250e6};
   double decoded_to_submitted_ns = 40'000;
-  // Rows, of which each takes twice as long as the one before.
+  // Number of rows, each of which takes twice as long as the one before.
   int rows = 1;
-  // So many jobs are to be prepared, for so long on average, which neither their prediction nor the
-  // history counts.
+  // Share of jobs that need a preparation, and its mean time, which neither their prediction nor
+  // the history counts.
   double searches = 0;
   double search_ns = 0;
-  // Where one after the other is prepared; otherwise on the lanes, of which others wait meanwhile.
+  // One lane prepares, one job after the other; otherwise lanes prepare, and other jobs wait.
   bool preparing_lane = true;
-  // Answers that are counted, from when both devices have loaded: those before tell who loads
+  // Number of counted answers, from when both devices have loaded: earlier ones show which loads
   // faster.
   double counted_from_ns = 500e6;
   int answers = 6000;
 };
 
-// Devices with lanes and a queue, and what chooses among them as the engine does.
+// Devices with lanes and a queue; chooses among them as the engine does.
 class Simulation {
  public:
   explicit Simulation(const Scenario& scenario) : scenario_(scenario) {
@@ -94,7 +94,7 @@ class Simulation {
   void At(double ns, std::function<void()> event) {
     events_.emplace(now_ns_ + ns, std::move(event));
   }
-  // Exponential: what is left of a wait says nothing about how long it has been.
+  // Exponential: the elapsed part of a wait says nothing about the rest.
   double Random(double mean_ns) {
     const double uniform = (static_cast<double>(random_()) + 0.5) / 4294967296.0;
     return -mean_ns * std::log(uniform);
@@ -206,8 +206,8 @@ TEST(BalancerTest, RequestsThatComeWhenTheyComeAreSpreadEvenly) {
   }
 }
 
-// One device of four fifths the speed: while it can keep up it may do its half, and where the
-// devices are what limits, each does what it can.
+// One device has four fifths of the speed: while it can keep up it may do its half; where the
+// devices are the limit, each does all it can.
 TEST(BalancerTest, ASlowerDeviceGetsWhatItCanDo) {
   for (const int clients : {8, 32}) {
     SCOPED_TRACE(clients);
@@ -244,7 +244,7 @@ TEST(BalancerTest, SearchesDoNotSendTheRestElsewhere) {
 
 constexpr int64_t kMs = 1'000'000;
 
-// Each of many rows is loaded by its first job on each device, which must not count for what comes.
+// Each row is loaded by its first job on each device; that time must not count for later jobs.
 TEST(BalancerTest, RowsThatAreLoadedDoNotSendTheRestElsewhere) {
   for (const int clients : {4, 6, 8}) {
     SCOPED_TRACE(clients);

@@ -93,7 +93,7 @@ TEST_F(TuningTest, AFastestRowThatDoesNotTakeTheProblemLeavesItToTheNext) {
   TunedClass measured = Measured(1023, {{kEven, 10}, {kLast, 20}});
   table_.Take(measured);
   EXPECT_EQ(Chosen("", 1025), "last, tuned");
-  // Nor does one of two sizes, of which the second is odd.
+  // The row does not take one of two sizes either: the second is odd.
   table_.Take(Measured(1024, {{kEven, 10}}));
   const auto choice = Choose("", {ProblemOf(1024), odd});
   ASSERT_TRUE(choice.ok());
@@ -153,7 +153,7 @@ TEST_F(TuningTest, AWrongRowIsNeverServedForItsClass) {
   ASSERT_TRUE(both.ok());
   EXPECT_EQ(both->row->id, kLast);
   EXPECT_NE(both->tuned, nullptr);
-  // Where none is right, the order goes on without those that are wrong.
+  // If no measured row is right, the order goes on without the wrong ones.
   table_.Take(Measured(16, {}, {kFirst}));
   EXPECT_EQ(Chosen("", 16), "even");
 }

@@ -1,4 +1,4 @@
-// How the engine spreads jobs over devices; see balancer_test for loads of many clients.
+// The engine's balance of jobs over devices; balancer_test covers loads of many clients.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,8 +31,8 @@ class EngineBalanceTest : public testing::EngineTest {
   const Problem problem_ = *MakeProblem(*kernel_.op, {TensorSpec{DataType::kFloat32, {100}}}, {});
 };
 
-// The first job of a device loads what later ones find loaded. Predictions follow the second of the
-// two, and what was assigned meanwhile must not be held against a device for good.
+// A device's first job loads code for later ones. Predictions follow the second of the two, and
+// work assigned meanwhile must not count against a device for good.
 TEST_F(EngineBalanceTest, WhatWasThoughtLongOnceDoesNotTiltTheBalance) {
   for (testing::FakeDevice::Control& control : control_)
     control.on_operation = [this, first = true](const char*) mutable {

@@ -37,7 +37,7 @@ inline absl::Status LaunchDouble(const Problem& problem, const Operands& operand
   return absl::OkStatus();
 }
 
-// Works until it is told to stop.
+// Works until its stop flag is set.
 inline absl::Status LaunchEndless(const Problem&, const Operands&, const LaunchContext& context) {
   while (!IsSet(context.stop)) std::this_thread::yield();
   return absl::OkStatus();
@@ -59,7 +59,7 @@ inline Registry MakeRegistry() {
   return registry;
 }
 
-// One request and what became of it.
+// One request and its outcome.
 struct Call {
   std::vector<float> input;
   std::atomic<bool> cancelled{false};

@@ -25,7 +25,7 @@ class EngineStopTest : public testing::EngineTest {
     return job;
   }
 
-  // Submits and waits until lanes work on all of them.
+  // Submits the jobs and waits until lanes work on all of them.
   void StartAll(std::vector<std::unique_ptr<Job>> jobs) {
     // Lanes may still be in it when this returns.
     struct Begun {

@@ -160,7 +160,7 @@ TEST_F(EngineTest, KeepsTheBestReadingOfEachBandwidthAndHowFarItStandsAlone) {
   EXPECT_EQ(engine_->bandwidth(0).noise, 1);
 }
 
-// Lanes of device 0 are held, so what is submitted to it stays its work.
+// Device 0's lanes are held, so jobs submitted to it remain its work.
 TEST_F(EngineTest, ChoosesTheDeviceWithTheLeastPredictedWork) {
   const Kernel& kernel = registry_.kernels()[0];
   absl::BlockingCounter reached(1);

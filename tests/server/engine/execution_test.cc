@@ -23,7 +23,7 @@ const Op& SameOp() {
   return op;
 }
 
-// The plans made so far, each of which says what it was made for.
+// The plans made so far; each holds the problem that it was made for.
 std::vector<std::weak_ptr<const Plan>>& Plans() {
   static auto* const plans = new std::vector<std::weak_ptr<const Plan>>;
   return *plans;
@@ -149,7 +149,7 @@ TEST_F(ExecutionTest, PlansAreKeptUntilTheDeviceIsDone) {
   ASSERT_TRUE(Run(100).ok());
   EXPECT_EQ(waited, 1);
   EXPECT_EQ(PlansAlive(), 0u);
-  // An error in the midst of it changes nothing: what was enqueued runs.
+  // An error in the middle changes nothing: the enqueued work runs.
   control_.on_operation = [&](const char* operation) {
     if (std::string(operation) == "d2h") return absl::InternalError("no copy");
     if (std::string(operation) == "synchronize") {

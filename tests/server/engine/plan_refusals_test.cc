@@ -1,5 +1,5 @@
-// A row that refuses when it plans what it was chosen for hands the job to the next, and is not
-// chosen for that again.
+// A row that refuses to plan a problem it was chosen for hands the job to the next row, and is not
+// chosen for that problem again.
 #include "server/engine/plan_refusals.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ class PlanRefusalsTest : public testing::EngineTest {
     const auto choice = engine_->Choose(registry_.kernels()[0], implementation, device, problem);
     return choice.ok() ? choice->row->implementation.name : choice.status().ToString();
   }
-  // By `first`, and then by what the engine chooses for `implementation`; null: by none.
+  // A job for `first`, and then for the engine's choices by `implementation`; null: no others.
   std::unique_ptr<Job> MakeChosen(Call* call, Id first, const char* implementation) {
     std::unique_ptr<Job> job = MakeJob(call);
     job->row = &row(first);
@@ -82,7 +82,7 @@ TEST_F(PlanRefusalsTest, AJobGoesToTheFirstRowThatTakesIt) {
   EXPECT_EQ(g_plans_asked, 2);
   EXPECT_EQ(call.trace.row, kTwice);
   EXPECT_EQ(call.trace.auto_choice, AutoChoice::kOrder);
-  // For this problem, on this device, whether asked for by family or not at all.
+  // The refusal holds for this problem and device, by family or without a name.
   EXPECT_EQ(Chosen("", problem, "fake:0"), "twice");
   EXPECT_EQ(Chosen("cpu", problem, "fake:0"), "twice");
   EXPECT_EQ(Chosen("", problem, "fake:1"), "refusing");

@@ -10,7 +10,7 @@
 namespace warpcall {
 namespace {
 
-// Hands out numbers for what it was asked to record.
+// Numbers its recordings.
 class RecordingStream final : public Stream {
  public:
   absl::Status BindThread() override { return absl::OkStatus(); }
@@ -45,7 +45,7 @@ class NoPlan final : public Plan {
 
 class RepeatsTest : public ::testing::Test {
  protected:
-  // How job number `place` fares: its operands lie at that place.
+  // Runs job number `place`, whose operands lie at that place; returns its recording.
   int Run(int place, absl::Status launched = absl::OkStatus()) {
     char* const input = memory_ + 2 * place;
     const Operands operands = {.inputs = {input}, .outputs = {input + 1}};

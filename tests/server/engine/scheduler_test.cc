@@ -118,7 +118,7 @@ TEST_F(SchedulerTest, ALaneThatSpinsFindsItsWorkAndOthersAreCalledForTheRest) {
   EXPECT_EQ(taken, 200);
 }
 
-// Lets a lane wait for jobs by a clock of the test's, which it asks all the time while it spins.
+// A lane that waits for jobs by the test's clock, which it reads all the time while it spins.
 class SpinningLane {
  public:
   ~SpinningLane() {
@@ -262,7 +262,7 @@ TEST_F(StarvingTest, StagingMayComeBackWhenTheSchedulerIsGone) {
   ASSERT_TRUE(answer.has_value());
   EXPECT_FALSE(staging_.TryAllocate({all}, 2).has_value());
   scheduler->~Scheduler();
-  std::memset(place, 0xFF, sizeof(place));  // whoever still calls it stumbles
+  std::memset(place, 0xFF, sizeof(place));  // a late caller would crash
   answer.reset();
   EXPECT_EQ(staging_.used_bytes(), 0u);
 }

@@ -15,8 +15,8 @@ constexpr int kLanesMax = 3;
 // Events inside callbacks of events inside callbacks ...
 constexpr int kDepthMax = 3;
 constexpr int kJobsToMeasure = 4;
-// For so long nothing need happen before all ends: what starves ends within two seconds and a
-// check, and what stands behind it within as much again.
+// Longest time without an event: a starving job ends within two seconds and a check, and the job
+// behind it within as much again.
 constexpr int64_t kEndNsMax = 4'500 * kMillisecond;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The whole engine on one thread, in made-up time: what its clients, lanes, timers and devices do
-// is a list of events that a seed draws, so that a run that went wrong can be seen again.
+// The whole engine on one thread, in made-up time: a seed draws the events of its clients, lanes,
+// timers and devices, so that a failed run can be repeated.
 //
 // Other events happen wherever the engine holds no lock: between taking a job, copying its inputs
 // in, running and ending it, inside every callback, while staging comes back and between the checks

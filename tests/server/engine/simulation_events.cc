@@ -94,7 +94,7 @@ std::unique_ptr<Job> Simulation::MakeJob(Request* request) {
   job->continues = request->continues;
   job->cancelled = &request->cancelled;
   job->trace = &request->trace;
-  // By the rate a FLOP takes a nanosecond, by the guess 40 000 do.
+  // A FLOP takes a nanosecond by the rate; 40 000 do by the guess.
   if (warms_up_) job->row -= job->row->id % 2;
   const int64_t flops_per_ns = job->row->id % 2 == 1 ? 40'000 : 1;
   request->trace.work.flops =

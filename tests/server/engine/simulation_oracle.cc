@@ -9,7 +9,7 @@
 namespace warpcall::testing {
 namespace {
 
-// The engine's own, by their meaning: were one of them to change, so would what clients see.
+// Copies of the engine's limits: a change of one of them changes what clients see.
 constexpr int64_t kStarvedNs = 2'000'000'000;
 constexpr int64_t kTurnNs = 1'000'000;
 constexpr size_t kRequests = static_cast<size_t>(Resource::kRequests);
@@ -139,7 +139,7 @@ void Oracle::Submitted(const Request& request, const Before& before, const absl:
   const size_t staging = Pages(request.input_bytes) + Pages(request.output_bytes);
   if (!status.ok()) {
     DoesNotWait(request);
-    // Those that made room in vain are put back, as if they came anew.
+    // Principals that made room in vain are put back, as if they came anew.
     Books& books = books_[request.device];
     for (Account& account : books.of) account.RaiseMost(books.present.most_ns);
     Expect(job != nullptr && request.ends == 0, request, "was refused and ended");
@@ -355,7 +355,7 @@ void Oracle::CheckEndOfRunning(const Request& request, const absl::Status& statu
       right = now_ns_ >= request.key.deadline_ns && (!request.launched || request.saw_stop);
       break;
     case absl::StatusCode::kUnavailable:
-      // Both may be true of one that was told to stop while its device broke.
+      // Both may hold for a request whose stop flag was set while its device broke.
       if (!request.device_failed || (drain_over_ && request.saw_stop))
         reason = RejectReason::kDraining;
       right = request.device_failed || (drain_over_ && request.saw_stop);

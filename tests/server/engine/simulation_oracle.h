@@ -88,7 +88,7 @@ class Oracle {
       : options_(*options), requests_(*requests), now_ns_(*now_ns), depth_(*depth) {}
 
   void Refused() { refusing_ = true; }
-  // Devices are closed one after the other, and what is running may be told to end.
+  // Devices are closed one after the other; running jobs may get their stop flag.
   void Closing(bool drain_over) {
     refusing_ = closing_ = true;
     drain_over_ |= drain_over;
@@ -132,9 +132,9 @@ class Oracle {
              const Request* newcomer);
   // Called between steps: the engine's counts equal the oracle's.
   void Compare(int device, const Engine::Parts& parts);
-  // A lane of this kind sleeps, and no lane seeks: no job that may run is left waiting.
-  // `watched`: EndStarved was the last step, so a running job that has turned out to be long
-  // counts as such.
+  // A lane of this kind sleeps, and no lane seeks: no job that may
+  // run is left waiting. `watched`: EndStarved was the last step,
+  // so a running job that has turned out to be long counts as such.
   void NothingToDo(int device, LaneKind kind, const StagingPool& staging, bool watched);
   void AllOver(int64_t devices_lost, bool every_device_is_lost);
 

@@ -65,7 +65,7 @@ const Request* Oracle::NextThatMayRun(const Of& of, const StagingPool& staging,
                                       bool as_it_turned_out) const {
   const Request* const next = NextOf(of, as_it_turned_out);
   if (next == nullptr) return nullptr;
-  // The pool is asked only whether what is free lies together.
+  // The pool only decides if the free memory is contiguous.
   constexpr uint64_t kHoldsNothing = kPrincipalsMax;
   return MayHave(*next) && staging.HasRoom({next->input_bytes, next->output_bytes}, kHoldsNothing)
              ? next
@@ -81,7 +81,7 @@ void Oracle::Comes(const Request& request) {
            other->key.principal == request.key.principal;
   });
   if (!others_wait) account.RaiseLeast(books.present.least_ns);
-  // In a callback those others may have left.
+  // Those others may have left in a callback.
   if (!others_wait || depth_ > 0) account.RaiseMost(books.present.most_ns);
 }
 

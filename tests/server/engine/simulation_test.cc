@@ -1,5 +1,5 @@
-// Schedules without end: see Simulation. WARPCALL_TEST_SEED names the first of them,
-// WARPCALL_TEST_SCHEDULES how many follow one another; a single one tells what happens in it.
+// Runs many schedules: see Simulation. WARPCALL_TEST_SEED names the first of them,
+// WARPCALL_TEST_SCHEDULES their number; a single schedule prints its events.
 #include "tests/server/engine/simulation.h"
 
 #include <gtest/gtest.h>

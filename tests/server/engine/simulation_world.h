@@ -1,4 +1,4 @@
-// The simulated world around an engine: its clients, devices and lanes, and what each does next.
+// The simulated world around an engine: its clients, devices and lanes, and their next steps.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class Random {
   uint64_t state_;
 };
 
-// One that breaks when it is told to, for good or until it is mended, as a worker's does.
+// A device that a test breaks, for good or, like a worker's, until it is mended.
 class SimulatedDevice final : public FakeDevice {
  public:
   struct State {
@@ -122,7 +122,7 @@ class Simulation {
   void LaunchHere();
   void WarmUp();
   void MakeEvent();
-  // In a callback: others may act meanwhile.
+  // Lets others act during a callback.
   void Interleave();
 
   void Draw(Request* request);
@@ -180,7 +180,7 @@ class Simulation {
   std::vector<SteppedLane> lanes_;
   int64_t starving_looked_ns_[Oracle::kDevicesMax] = {};
   bool ends_starved_[Oracle::kDevicesMax] = {};  // now: one thread does
-  int watched_ = -1;                             // the device of which EndStarved was the last step
+  int watched_ = -1;                             // the device whose last step was EndStarved
   bool warms_up_ = false;
   bool refuses_ = false;
   bool closed_ = false;

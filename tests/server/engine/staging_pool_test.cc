@@ -42,7 +42,7 @@ TEST(StagingPool, HasRoomSaysWhatAnAttemptWouldGetAndTakesNothing) {
   first->erase(first->begin());  // two pages, one in use, two pages
   EXPECT_TRUE(pool.HasRoom({2 * kPage, 2 * kPage}, 2));
   EXPECT_FALSE(pool.HasRoom({3 * kPage}, 2));  // no two of them are neighbours
-  EXPECT_FALSE(pool.HasRoom({2 * kPage}, 1));  // holds one: as much as it would hold stays free
+  EXPECT_FALSE(pool.HasRoom({2 * kPage}, 1));  // must leave as much free as one holds
   EXPECT_TRUE(pool.HasRoom({kPage}, 1));
   EXPECT_EQ(pool.used_bytes(), kPage);
 }

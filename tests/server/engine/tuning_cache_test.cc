@@ -30,7 +30,7 @@ void WriteFile(const std::string& path, const std::string& text) {
 
 class TuningCacheTest : public testing::TuningTest {
  protected:
-  // As a server that starts with the file.
+  // Opens the file as a starting server does.
   std::unique_ptr<TuningCache> Open(TuningTable* table) {
     auto cache = TuningCache::Open(registry_, table, path_);
     EXPECT_TRUE(cache.ok()) << cache.status();
@@ -240,7 +240,7 @@ TEST_F(TuningCacheTest, ARowThatBecameSlowerIsLoggedWithBothStamps) {
   TunedClass before = Measured(1024, was);
   TunedClass now = Measured(1024, {{kFirst, 106}, {kLast, 104}, {kEven, 110}});
   now.stamp = {.started_unix_ns = 2000, .server_version = "1.1"};
-  // Beyond its share, but not beyond what both runs' noise explains.
+  // Slower than its share allows, but within both runs' noise.
   now.right[2].median_low_ns = 100;
   const std::string log = Learn({before, now});
   EXPECT_THAT(log, HasSubstr("level=warning msg=\"a row is slower than it was\" kernel=double "

@@ -61,7 +61,7 @@ class TuningTest : public ::testing::Test {
     return problem;
   }
 
-  // Rows and what they took, of a class of which `elements` were measured.
+  // A class measured at `elements`: its rows and their times.
   TunedClass Measured(int64_t elements, const std::vector<std::pair<int, double>>& right,
                       const std::vector<int>& wrong = {}) const {
     TunedClass measured;
@@ -79,7 +79,7 @@ class TuningTest : public ::testing::Test {
                                    const std::vector<Problem>& problems) const {
     return Chooser(&choices_, {&registry_.kernels()[0], implementation, ""}).Next(problems);
   }
-  // "first", or "first, tuned"; what refuses it.
+  // Returns "first", or "first, tuned", or the error.
   std::string Chosen(absl::string_view implementation, int64_t elements) const {
     const auto choice = Choose(implementation, {ProblemOf(elements)});
     if (!choice.ok()) return std::string(choice.status().message());

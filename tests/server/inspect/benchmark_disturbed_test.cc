@@ -1,5 +1,5 @@
-// Benchmarks on a machine that does other work, runs at other clocks and changes its
-// state.
+// Benchmarks on a machine that does other work,
+// runs at other clocks and changes its state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -93,7 +93,7 @@ TEST_F(RoundsTest, ADisturbanceWithoutEndIsTold) {
   EXPECT_TRUE(report.results(0).unstable());
 }
 
-// And the one before it stays.
+// The sample before it stays.
 TEST_F(RoundsTest, ASampleThatIsDisturbedAtALowClockIsTakenAgainOnce) {
   int samples = 0;
   const auto bad = [&] { return samples >= 6 && samples <= 8; };
@@ -123,7 +123,7 @@ TEST_F(RoundsTest, ADisturbanceAtALowClockWithoutEndIsTold) {
   EXPECT_TRUE(report.results(0).unstable());
 }
 
-// Beside other work on some cores: neither the median's interval nor its drift tells of it.
+// Other work on some cores shows neither in the median's interval nor in its drift.
 TEST_F(RoundsTest, ARowOfTwoSpeedsIsUnstable) {
   const auto once_in = [](int launches) {
     return [launches, count = 0](int64_t, int64_t) mutable {
@@ -139,7 +139,7 @@ TEST_F(RoundsTest, ARowOfTwoSpeedsIsUnstable) {
   }
 }
 
-// By a third, for some time that most samples would fall into if they came one after the other.
+// Slower by a third, for a time that most samples would fall into if taken one after the other.
 TEST_F(RoundsTest, AStateOfTheMachineThatPassesMakesRowsUnstable) {
   const int64_t start_ns = device_.now_ns();
   const auto slower = [start_ns](int64_t ns) {

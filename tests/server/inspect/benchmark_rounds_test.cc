@@ -1,4 +1,4 @@
-// In which order rows are measured, for how long, and what is made of their times.
+// The order of rows in a benchmark, their time, and the figures made from their samples.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST_F(RoundsTest, OneSampleTellsNothingOfItsNoise) {
   EXPECT_TRUE(report.results(0).unstable());
 }
 
-// Each row is told once, with those of its speed, the fastest first, whatever the order asked for.
+// Rows of one speed are reported together, fastest first, whatever the order of the request.
 TEST_F(RoundsTest, ResultsComeAsGroupsAreDone) {
   plan_.iterations = 3;
   const v1::BenchmarkResponse report = Run({{"slow", Always(50 * kMillisecond)},

@@ -30,7 +30,7 @@ namespace {
 // Long enough that every row of these problems takes all its samples, or little more.
 constexpr BenchmarkLimits kLimits = {.row_ns_max = 50'000'000, .reference_ns_max = 10'000'000'000};
 
-// For made-up rows, which are done long before.
+// Ample limits for made-up rows, which need far less.
 constexpr BenchmarkLimits kAmple = {.row_ns_max = 20'000'000'000,
                                     .reference_ns_max = 10'000'000'000};
 

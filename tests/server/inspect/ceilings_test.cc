@@ -75,8 +75,8 @@ TEST_F(CeilingsTest, ArithmeticIsPlausibleInEveryType) {
   EXPECT_EQ(device_.memory_usage().used_bytes, 0);
 }
 
-// The ceiling is no lower than what a row of the same type comes to at a problem of its own: the
-// best of some of each, as whatever else the machine does only holds them up, long ones more.
+// The ceiling is at least the speed of a row of the same type at a problem of its own. Compares the
+// best of several, since other work on the machine only slows them, long ones more.
 TEST_F(CeilingsTest, NoFastRowIsMuchFasterThanArithmeticsCeiling) {
   constexpr double kSide = 512;
   const TensorSpec matrix = {DataType::kBFloat16, {512, 512}};
@@ -106,7 +106,7 @@ TEST_F(CeilingsTest, NeedTheirKernels) {
             absl::StatusCode::kNotFound);
 }
 
-// A GPU of which only its own multiply-adds are known: 4 MFLOP in 2 us.
+// A GPU with no code but its own multiply-adds: 4 MFLOP in 2 us.
 class DevicesOwnMultiplyAddsTest : public ::testing::Test {
  protected:
   static constexpr int64_t kLaunchNs = 2000;
@@ -155,7 +155,7 @@ TEST_F(DevicesOwnMultiplyAddsTest, AreTheCeilingOnAGpuInEveryArithmetic) {
   EXPECT_EQ(asked_, all);
 }
 
-// The rows, of which this registry has none, take the place of what is not there, not of failures.
+// Rows, of which this registry has none, replace missing code, but not failures.
 TEST_F(DevicesOwnMultiplyAddsTest, AreMissedWhereThereAreNone) {
   const auto code_with = [this](const MultiplyAddsSource& source) {
     return FlopsCeiling::Create(Site(), Arithmetic::kTf32, source).status().code();

@@ -95,7 +95,7 @@ TEST_F(ForesightTest, PiecesOfAProblemNeedNoMemory) {
   EXPECT_EQ(device_.allocated_bytes(), 0u);
 }
 
-// An op whose problems are one piece: heavy ones have two dimensions, usual ones one.
+// An op whose problems are one piece: slow ones have two dimensions, usual ones one.
 Op UncutOp() {
   return {.name = "uncut",
           .summary = "",

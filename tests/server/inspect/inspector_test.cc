@@ -29,7 +29,7 @@ using process::Message;
 using process::SendAnswer;
 using process::ServeRequests;
 
-// Children that are threads: what a request makes them do is the test's.
+// Children that are threads: the test decides how they handle a request.
 class Children {
  public:
   using Answer = std::function<absl::StatusOr<std::string>(const std::string&)>;
@@ -69,7 +69,7 @@ class Children {
   std::vector<std::thread> threads_;
 };
 
-// A task and what became of it.
+// A task and its outcome.
 struct Asked {
   std::atomic<bool> cancelled{false};
   absl::Notification done;
@@ -162,7 +162,7 @@ class PlayedChildTest : public InspectorTest {
     inspector_ = std::make_unique<Inspector>(std::move(options));
   }
 
-  // Asks for an answer in parts, and keeps those.
+  // Submits a task with an answer in parts, and keeps the parts.
   void AskForParts(Asked* asked, int64_t deadline_ns = kNoDeadline) {
     auto task = std::make_unique<Task>();
     task->principal = 1;
@@ -270,7 +270,7 @@ TEST_F(InspectorTest, WhatOthersMayGiveBackIsWorthAnotherTry) {
   Asked asked;
   ASSERT_TRUE(Ask("a", &asked).ok());
   EXPECT_GT(RetryPushbackMs(asked.Await().status()).value_or(-1), 0);
-  // Nor is it said of what says so itself.
+  // An error with its own retry hint keeps it.
   answer_ = [](const std::string&) -> absl::StatusOr<std::string> {
     return WithRetryPushback(absl::ResourceExhaustedError("too large"), kNeverRetry);
   };
@@ -303,7 +303,7 @@ class BusyInspectorTest : public InspectorTest {
     children_.Join();  // they use this class's members
   }
 
-  // Asks for the principal in whose name the request begins.
+  // Submits the request for the principal whose number it begins with.
   absl::Status AskFor(const std::string& request, Asked* asked) {
     principals_ = static_cast<uint64_t>(request[0] - '0') - 1;
     return Ask(request, asked);

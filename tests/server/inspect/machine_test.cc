@@ -35,7 +35,7 @@ TEST(LinuxMachineTest, KnowsWhatTheServiceHasComputed) {
   while (machine->ServiceNs() < 20'000'000) machine->Pause();
   kill(service, SIGSTOP);
   ASSERT_EQ(waitpid(service, nullptr, WUNTRACED), service);
-  // The parent is told first: the way into the stop is computed too, and may be a core's next turn.
+  // The parent hears first: the way into the stop takes CPU time too, perhaps a core's next turn.
   int64_t stopped_ns = 0;
   int pauses = 0;
   for (; pauses < 1000 && machine->ServiceNs() != stopped_ns; ++pauses) {
@@ -86,7 +86,7 @@ TEST(StolenTimeTest, ThreadsWaitWhileTheHypervisorHasTheirCores) {
   EXPECT_GE(machine->WaitedForCoreNs() - before_ns, stolen_ns);
 }
 
-// Threads as the files of a folder, of which /proc has one for each.
+// Made-up threads: a folder with a file for each, as in /proc.
 class ThreadWaitsTest : public ::testing::Test {
  protected:
   void Begin(const std::string& thread, int64_t waited_ns) {
@@ -127,7 +127,7 @@ TEST_F(ThreadWaitsTest, WithoutAFolderNobodyWaits) {
 
 // More threads than there are cores.
 TEST(LinuxThreadWaitsTest, ThisProcessesThreadsAreSeenToWait) {
-  // Where it does not there is no such file, or there are zeros in it, whatever has run.
+  // A system that does not count has no such file, or zeros in it, whatever has run.
   const std::clock_t start = std::clock();
   while (std::clock() - start < CLOCKS_PER_SEC / 50) {
   }

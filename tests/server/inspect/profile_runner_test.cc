@@ -1,5 +1,5 @@
-// Runs of Profile with memory in rounds and copies: a request in pieces, a kernel
-// whole.
+// Runs of Profile with memory in rounds and
+// copies: a request in pieces, a kernel whole.
 #include "server/inspect/profile_runner.h"
 
 #include <gtest/gtest.h>

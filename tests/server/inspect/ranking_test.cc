@@ -63,7 +63,7 @@ TEST(RankTest, WhatIsUnstableAndFasterBeyondDoubtIsTheFastest) {
   EXPECT_EQ(Verdicts(results), (std::vector<std::string>{alike, "", "", alike, ""}));
 }
 
-// As it was seen on a busy machine, by five samples.
+// Five samples from a busy machine.
 TEST(RankTest, AReferenceThatIsStableIsNotTheFastestForThat) {
   std::vector<v1::BenchmarkResult> results = {Result(183, 203, 206), Result(426, 432, 440),
                                               Result(36, 39.8, 5000)};

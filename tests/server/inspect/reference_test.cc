@@ -150,7 +150,7 @@ TEST(ReferenceTest, RangesHoldAllThatIsComparedAndLittleElse) {
   EXPECT_LE(elements, kRows * kColumns * 6 / 10);
 }
 
-// Neighbours are one range, which begins with the least of them: columns lie between each other.
+// Adjacent elements make one range; columns lie between each other.
 TEST(ReferenceTest, RangesOfColumnsAreTheWholeOutput) {
   const Problem problem =
       *MakeProblem(SoftmaxOp(), {{DataType::kFloat32, {300, 7}}}, {{"axis", int64_t{0}}});

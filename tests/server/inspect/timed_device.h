@@ -1,5 +1,5 @@
-// A device with a clock of its own, which only launches and a test move: what is measured on it
-// does not depend on the machine.
+// A device with a clock of its own, which only launches and a test move: measurements on it do not
+// depend on the machine.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class TimedDevice final : public Device {
     properties_.kind = kind;
   }
 
-  // By a launch, which gets this device as its stream.
+  // Called by a launch, which gets this device as its stream.
   void Pass(int64_t ns) { now_ns_ += ns; }
   int64_t now_ns() const { return now_ns_; }
   // All that was ever asked for.

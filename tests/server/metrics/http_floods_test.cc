@@ -198,8 +198,8 @@ TEST_F(HttpFloodsTest, TheLevelComesInChunksAndAfterLeaveToSendIt) {
   EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
 }
 
-// A proxy in front may understand each of these as one request whose body is what follows; a server
-// that understands less runs the body as a second one.
+// A proxy in front may read each of these as one request and its body; a server that reads less
+// runs the body as a second request.
 TEST_F(HttpFloodsTest, NoBodyRunsAsARequest) {
   Start();
   const std::string inner =
@@ -286,7 +286,7 @@ TEST_F(HttpFloodsTest, RenderingsKeepNoProbeWaitingAndAreShared) {
   EXPECT_EQ(scrapes_, 1);
   held_->Notify();
   for (RawHttp& client : clients) EXPECT_THAT(client.ReadToEnd(), HasSubstr(" 200 OK\r\n"));
-  // All others waited for the second; one whose bytes were late may have had a third.
+  // All others waited for the second scrape; one whose bytes were late may have had a third.
   EXPECT_GE(scrapes_, 2);
   EXPECT_LE(scrapes_, 3);
 }
@@ -337,7 +337,7 @@ TEST_F(HttpFloodsTest, OneAddressTakesNoConnectionFromOthers) {
   EXPECT_THAT(other.ReadLines(kHealthLines), HasSubstr("\r\n\r\nok\n"));
 }
 
-// Takes all descriptors that the process may have for as long as it lives.
+// Takes all descriptors that the process may have, until its destructor.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -359,7 +359,7 @@ class NoDescriptors {
 };
 
 TEST_F(HttpFloodsTest, WithoutDescriptorsTheListenerStays) {
-  Start();  // and has no connection whose descriptor could serve the next
+  Start();  // no old connection's descriptor can serve
   RawHttp client;
   {
     const NoDescriptors none;

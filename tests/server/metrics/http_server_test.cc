@@ -186,7 +186,7 @@ TEST_F(LogLevelTest, IsShownAndChanged) {
         log, HasSubstr("level=info msg=\"log level changed\" from=" +
                        before.substr(0, before.size() - 1) + " to=" + level + " peer=127.0.0.1\n"));
   }
-  // As `curl -d` and `echo | curl -T-` send it.
+  // `curl -d` and `echo | curl -T-` send such requests.
   EXPECT_EQ(
       ClientOf(*server).Put("/log_level", "error\n", "application/x-www-form-urlencoded")->status,
       200);
@@ -288,7 +288,7 @@ TEST_F(LogLevelTest, IsRefusedToAConnectionFromOutside) {
   EXPECT_EQ(client.Get("/log_level")->status, 403);
   const httplib::Result reply = client.Put("/log_level", "debug", "text/plain");
   EXPECT_EQ(reply->status, 403);
-  // Which of them is for the system to say: Docker has calls to its bridge come from another.
+  // The system decides which one: Docker makes calls to its bridge come from another address.
   std::vector<::testing::Matcher<std::string>> named;
   for (const std::string& address : outside)
     named.emplace_back(HasSubstr(absl::StrCat("which ", address, " is not")));

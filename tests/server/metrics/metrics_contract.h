@@ -15,7 +15,7 @@ struct Seen {
 };
 
 // Fails the running test for a family that is missing, unknown, or of another type, and for a
-// sample whose labels are not exactly its family's.
+// sample whose labels differ from its family's.
 void ExpectContract(const MetricsText& text, Seen seen);
 
 }  // namespace warpcall::testing

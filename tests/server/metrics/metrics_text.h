@@ -1,4 +1,4 @@
-// Reads what /metrics returns.
+// Reads the text of /metrics.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ struct MetricsText {
 // twice, on a family that stands twice, and on a sample before its family's type.
 MetricsText ParseMetricsText(absl::string_view text);
 
-// Sum over the samples of `name` whose labels contain each of `labels`.
+// Sums the samples of `name` whose labels contain each of `labels`.
 double SumOf(const Samples& samples, absl::string_view name,
              const std::vector<std::string>& labels = {});
 

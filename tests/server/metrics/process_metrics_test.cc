@@ -53,7 +53,7 @@ class ProcessStatsTest : public ::testing::Test {
 
 TEST_F(ProcessStatsTest, CountsDescriptors) {
   const double before = Read().open_fds;
-  // Listed, as some systems allow a thousand million of them; one was the list's own.
+  // Lists them, as some systems allow a thousand million; one was the list's own.
   std::vector<int> listed;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
     listed.push_back(std::stoi(entry.path().filename()));

@@ -1,4 +1,4 @@
-// A client that sends what it is told to, byte by byte if need be: no HTTP library would.
+// A client that sends any bytes, one by one if need be: no HTTP library would.
 #pragma once
 
 #include <string>
@@ -19,10 +19,10 @@ class RawHttp {
   // Connects to HOST:PORT of IPv4; from the address `source`, where that is given.
   void Connect(const std::string& address, const std::string& source = "");
   bool connected() const { return connected_; }
-  // How many of the bytes went out before the server would take no more.
+  // Returns the number of bytes that went out before the server would take no more.
   size_t Send(absl::string_view bytes);
-  // Reads until the text has `count` ends of a line, the server closes, or ten seconds have
-  // passed.
+  // Reads until the text has `count` ends of a line,
+  // the server closes, or ten seconds have passed.
   std::string ReadLines(int count);
   std::string ReadToEnd();
   // Returns true if bytes or the end have come, or come within `timeout_ms`.

@@ -44,7 +44,7 @@ TEST(TextFormat, NumbersReadBackAsTheyWere) {
   EXPECT_EQ(integer, "18446744073709551615");
 }
 
-// As SeriesTable fills it, and the same for the library's serializer.
+// A text as SeriesTable fills it, and its equal for the library's serializer.
 struct Expected {
   std::vector<MetricFamily> families;
 

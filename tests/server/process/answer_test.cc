@@ -1,5 +1,5 @@
-// Channel, answers and Child with a peer whose memory is corrupted: whatever comes over the socket
-// is answered with an error, and takes no more memory than it has bytes.
+// Channel, answers and Child with a peer whose memory is corrupted: any input on the socket ends
+// with an error, and takes no more memory than it has bytes.
 #include "server/process/answer.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ absl::StatusOr<std::string> Receive(const std::string& bytes) {
   return std::move(answer->result);
 }
 
-// The message's sizes as they are told, whatever follows.
+// A message with these announced sizes, whatever follows.
 std::string Frame(uint64_t head_bytes, uint64_t body_bytes, const std::string& rest) {
   const uint64_t sizes[] = {head_bytes, body_bytes};
   return absl::StrCat(Channel::BytesOf(sizes), rest);
@@ -97,7 +97,7 @@ TEST(ChildTest, KnowsTheProcessesCpuTime) {
   const Child child(std::move(ends.near), pid);
   while (child.CpuNs() < 1'000'000) {
   }
-  // As if it had crashed, and another process had its id since.
+  // From here on it looks crashed, and another process may have its id.
   ends.far.reset();
   EXPECT_EQ(child.CpuNs(), 0);
   child.Kill();

@@ -1,5 +1,5 @@
-// Counting from start to end, with a CUPTI that counts what the test says and keeps book of what is
-// open.
+// Counting from start to end, with a CUPTI whose counts the test sets and which tracks everything
+// that is open.
 #include "server/runtime/cuda/cupti_counters.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// CUPTI as far as that goes without a GPU: loading it, and what is made of its records.
+// CUPTI without a GPU: loading it, and conversion of its records.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -164,7 +164,7 @@ TEST_P(DeviceTest, RefusesMoreMemoryThanThereIsAndServesOn) {
   auto stream = device_->CreateStream();
   ASSERT_TRUE(stream.ok());
   const auto total = static_cast<size_t>(device_->memory_usage().total_bytes);
-  // More than the device has, and what it has in two halves too large.
+  // More than the device has, and all it has in two halves that are too large.
   const auto refused = (*stream)->AllocateMemory(total + 1);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   {

@@ -1,5 +1,5 @@
-// NVML as a test wants it: two GPUs, whose values and failures the test sets. The functions take no
-// argument of ours, so there is one at a time.
+// A fake NVML: two GPUs, whose values and failures the test sets. The functions take no argument of
+// ours, so there is one at a time.
 #pragma once
 
 #include <map>

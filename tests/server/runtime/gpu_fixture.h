@@ -31,8 +31,8 @@ class GpuTest : public ::testing::Test {
   std::unique_ptr<CudaDevice> device_;
 };
 
-// The three whose occupancy is looked at: bound by memory, by memory with reductions, by
-// arithmetic.
+// Three rows to check the occupancy of: bound by
+// memory, by memory with reductions, by arithmetic.
 inline std::vector<RowRequest> WatchedRows() {
   return {{"gelu", "vectorized", DataType::kFloat32, {{1 << 26}}},
           {"softmax", "cuda", DataType::kFloat32, {{16384, 4096}}},

@@ -21,7 +21,7 @@ struct RowRequest {
 };
 
 // {"gelu", "vectorized", "float32", "67108864"}, {"matmul", "mma_tiled", "bfloat16", "64x32",
-// "32x8"}. INVALID_ARGUMENT says what it takes.
+// "32x8"}. INVALID_ARGUMENT lists the expected words.
 absl::StatusOr<RowRequest> ParseRowRequest(const std::vector<std::string>& words);
 std::vector<std::string> WordsOf(const RowRequest& request);
 

@@ -13,8 +13,8 @@ namespace warpcall::testing {
 // One profiled kernel: column to text.
 using NcuKernel = std::map<std::string, std::string>;
 
-// Skips what ncu and the program print before the table: its first line begins with "ID"; the
-// second has the units. INVALID_ARGUMENT gives the text when there is no table in it.
+// Skips the output of ncu and the program before the table: its first line begins with "ID"; the
+// second has the units. INVALID_ARGUMENT gives the text if it has no table.
 absl::StatusOr<std::vector<NcuKernel>> ParseNcu(absl::string_view text);
 
 // NOT_FOUND lists the columns there are.

@@ -51,7 +51,7 @@ std::string NcuCommand(const RowRequest& request) {
 
 class NcuTest : public GpuTest {
  protected:
-  // In percent, of the row's only kernel.
+  // Percentages of the row's only kernel.
   struct Figures {
     double theoretical = 0;
     double achieved = 0;

@@ -1,4 +1,4 @@
-// The monitor's readings, with an NVML that does what the test says.
+// The monitor's readings, with an NVML that the test controls.
 #include "server/runtime/cuda/nvml_monitor.h"
 
 #include <gmock/gmock.h>

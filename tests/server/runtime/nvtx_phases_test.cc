@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Told by the thread that works; the test's threads follow each other.
+// Reported by the working thread; the test's threads follow each other.
 std::vector<std::string>& Seen() {
   static auto& seen = *new std::vector<std::string>;
   return seen;

@@ -33,7 +33,7 @@ class RecordingsTest : public ::testing::Test {
     recordings_ = *std::move(recordings);
   }
 
-  // Nothing but what the recordings say themselves: no call of the driver.
+  // Polls the recordings' own state only: no call of the driver.
   void AwaitDone(int recording) const {
     const absl::Time give_up = absl::Now() + absl::Seconds(10);
     while (!recordings_->IsDone(recording)) ASSERT_LT(absl::Now(), give_up);
@@ -73,8 +73,8 @@ TEST_F(RecordingsTest, WhatAReplayWroteIsThereWhenItIsDone) {
   ExpectCopies(*recording, in, out, 200'000);
 }
 
-// The stamps' distance must hold all of a kernel that may begin before the first has ended, and the
-// last one come after what it wrote.
+// A kernel may begin before the previous one has ended: the stamps must enclose all of it, and the
+// last one must come after its output.
 TEST_F(RecordingsTest, AKernelThatIsLaunchedEarlyIsTimedWholeAndDoneWhenItSaysSo) {
   auto staging = device_->AllocateStaging(2 * kBytes);
   ASSERT_TRUE(staging.ok());

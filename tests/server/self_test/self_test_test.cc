@@ -1,4 +1,4 @@
-// The server's side of the self-test, with children that are threads of this process and say what
+// The server's side of the self-test, with children that are threads of this process and report as
 // a test wants.
 #include "server/self_test/self_test.h"
 
@@ -80,7 +80,7 @@ class SelfTestTest : public ::testing::Test {
     return options;
   }
 
-  // A child's thread; `process` is what the server takes for the child's id.
+  // A child's thread; the server takes `process` for the child's id.
   absl::StatusOr<std::unique_ptr<Child>> Start(const Script& script, const std::vector<int>& rows,
                                                pid_t process) {
     std::pair<Descriptor, Descriptor> sockets;
@@ -177,8 +177,8 @@ TEST_F(SelfTestTest, ARowThatNeverEndsIsLeftBehind) {
       return AwaitEnd(channel);
     }
   });
-  // By the clock a row that rests has six times as long; one that ends at once has it too, while
-  // this machine does not get to it.
+  // A resting row has six times as long by the clock; one that ends at once has it too, while this
+  // machine is too busy to run it.
   options.row_ns_max = 300'000'000;
   const std::string reason = absl::StrCat("failed its self-test: took longer than ",
                                           static_cast<double>(options.row_ns_max) / 1e9, " s");

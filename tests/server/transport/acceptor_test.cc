@@ -29,10 +29,10 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// An acceptor at a free port of 127.0.0.1, and what it did with those who connected.
+// An acceptor at a free port of 127.0.0.1, and the fate of its connections.
 class AcceptorTest : public ::testing::Test {
  protected:
-  // `errors` are what accept says first, before it works.
+  // accept returns `errors` first, before it works.
   void Start(std::vector<int> errors, ConnectionLimits limits = {1000, 1000},
              const std::string& wanted = "127.0.0.1:0") {
     errors_ = std::move(errors);
@@ -85,7 +85,7 @@ class AcceptorTest : public ::testing::Test {
     to.sin_port = htons(port_);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int client = socket(AF_INET, SOCK_STREAM, 0);
-    const timeval patience = {10, 0};  // whoever is not turned away would read for ever
+    const timeval patience = {10, 0};  // an accepted client would read for ever
     setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     EXPECT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
     clients_.push_back(client);

@@ -21,8 +21,8 @@ using testing::Eventually;
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-// Two devices, a clock of the test's, and an inspector whose processes note when they are started,
-// and fail.
+// Two devices, a clock of the test's, and an inspector whose processes record their start, and
+// fail.
 class BandwidthsTest : public testing::EngineTest {
  protected:
   void SetUp() override {
@@ -44,7 +44,7 @@ class BandwidthsTest : public testing::EngineTest {
     inspector_ = std::make_unique<inspect::Inspector>(std::move(options));
   }
 
-  // Lets time pass in steps, each of which the inspector looks at, until all are measured.
+  // Passes time in steps that the inspector looks at, until all are measured.
   void Pass(int64_t ns) {
     const int64_t step_ns = ns > 100 * kSecond ? kSecond : kSecond / 10;
     for (const int64_t end_ns = now_ns_ + ns; now_ns_ < end_ns;) {

@@ -121,8 +121,8 @@ TEST_F(BusyPollTest, SleepsWhenItsTimeIsOver) {
 
 TEST_F(BusyPollTest, SleepsAtOnceUnlessItIsAskedFor) {
   HaveJustHappened(absl::ZeroDuration());
-  // The least of some, since what a host takes from a virtual machine's core counts as its
-  // thread's.
+  // Takes the minimum of several, since a host's share of a virtual machine's core counts as its
+  // thread's time.
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 5; ++i) {
     Waiter waiter([this] { EXPECT_EQ(Wait(-1), 1); });

@@ -51,7 +51,7 @@ TEST(FailureCounts, OneKindLeavesTheLinesOfOthersAlone) {
   EXPECT_EQ(left_out, 8 + 8 + 100 - FailureCounts::kFaultLines);
 }
 
-// Nothing is lost where nobody has come to tell it in time.
+// No failure is lost if nobody reports the counts in time.
 TEST(FailureCounts, WhatIsNotTakenIsCountedOn) {
   FailureCounts counts;
   EXPECT_EQ(Admitted(&counts, kFull, 0, 3), 1);

@@ -1,4 +1,4 @@
-// How many GPUs a server needs to call itself ready.
+// The number of GPUs that a server needs to be ready.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 

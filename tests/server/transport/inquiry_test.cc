@@ -66,7 +66,7 @@ TEST(DeviceNsOf, CountsWhatWasTimed) {
   EXPECT_EQ(DeviceNsOf(Inspection::kDescribe, profile.SerializeAsString()), 0);
 }
 
-// The process that answers may have been written over by what it profiles.
+// The answering process may be corrupted by the kernel that it profiles.
 TEST(DeviceNsOf, TakesNoNonsense) {
   EXPECT_EQ(DeviceNsOf(Inspection::kBenchmark, "\xff\xff"), 0);
   v1::BenchmarkResponse response;
@@ -103,7 +103,7 @@ class LearnFromTest : public ::testing::Test {
     result->set_max_error(0.5);
     return result;
   }
-  // By the names of rows: those that are right, "!", and those that are wrong.
+  // Names of the right rows, "!", and names of the wrong ones.
   std::string Learned() {
     auto cache = TuningCache::Open(registry_, &table_, folder_.Path("tuning"));
     EXPECT_TRUE(cache.ok()) << cache.status();
@@ -163,7 +163,7 @@ TEST_F(LearnFromTest, AWrongSpecialValueIsWrongWithoutBoundsToo) {
   EXPECT_EQ(Learned(), "! chain_of_loops simd_fused");
 }
 
-// An infinity may stand where the truth is near one, and then tells nothing of the row's speed.
+// The output may be infinite if the truth is near infinity; that says nothing of the row's speed.
 TEST_F(LearnFromTest, ASpecialValueThatTheBoundsAllowIsNotWrong) {
   Add("simd_fused", 10)->set_relative_error(std::numeric_limits<double>::infinity());
   EXPECT_EQ(Learned(), "nothing");
@@ -225,7 +225,7 @@ TEST_F(AskedEngineTest, AClassNamesTheFirstRowThatRunsHere) {
   EXPECT_EQ(told(), "\"\"");
 }
 
-// Its reason is told by a device that it is for, not that it is for none of the first one's kind.
+// A device of the row's kind reports the reason, not a device that the row is not for.
 TEST_F(AskedEngineTest, ABenchmarkOfARowThatRunsNowhereIsOnADeviceOfItsKind) {
   registry_.SetAvailability(RowNamed("simd_fused"), {Unavailability::Cause::kLibrary, "not here"});
   ExecuteDeps deps = DepsWith({DeviceKind::kCuda, DeviceKind::kCpu});
@@ -248,10 +248,10 @@ TEST_F(AskedEngineTest, ABenchmarkOfARowThatRunsNowhereIsOnADeviceOfItsKind) {
   };
   EXPECT_EQ(device_of(""), 1);
   EXPECT_EQ(device_of("cpu"), 1);
-  EXPECT_EQ(device_of("cuda"), 0);  // as it was told to
+  EXPECT_EQ(device_of("cuda"), 0);  // the named device
 }
 
-// Its child knows nothing of what was tuned.
+// Its child does not know the tuning results.
 TEST_F(AskedEngineTest, ABenchmarkTellsItsChildTheVariantsThatExecuteWouldRun) {
   const Row first = registry_.rows()[static_cast<size_t>(RowNamed("simd_fused"))];
   Implementation second = first.implementation;
@@ -290,7 +290,7 @@ TEST_F(AskedEngineTest, ABenchmarkTellsItsChildTheVariantsThatExecuteWouldRun) {
   EXPECT_THAT(variants({}), Contains("cpu:second"));
 }
 
-// A row of identity whose launches take the device's time, and do nothing.
+// A row of identity whose launches only take the device's time.
 Implementation Steady(const char* name, int64_t ns) {
   return {.name = name,
           .family = Family::kCuda,
@@ -333,7 +333,7 @@ class AnswerBenchmarkTest : public ::testing::Test {
     EXPECT_TRUE(answer.ok()) << answer.status();
     return Parsed(answer.value_or(""));
   }
-  // By name: the verdict, or the error, of each result.
+  // The verdict or the error of each result, by name.
   static std::map<std::string, std::string> Told(const v1::BenchmarkResponse& response) {
     std::map<std::string, std::string> told;
     for (const v1::BenchmarkResult& result : response.results())

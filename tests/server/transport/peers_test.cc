@@ -60,7 +60,7 @@ struct Pair {
     sockaddr_storage own = {};
     socklen_t bytes = sizeof(own);
     getsockname(client, reinterpret_cast<sockaddr*>(&own), &bytes);
-    return ntohs(reinterpret_cast<const sockaddr_in&>(own).sin_port);  // as sockaddr_in6's
+    return ntohs(reinterpret_cast<const sockaddr_in&>(own).sin_port);  // equals sockaddr_in6's
   }
 
   ListeningSockets listening;
@@ -101,7 +101,7 @@ TEST_F(PeersTest, OfAnotherUserAreTold) {
   }
 }
 
-// The kernel would say that such a socket is root's.
+// The kernel would report such a socket as root's.
 TEST_F(PeersTest, OfAClosedSocketAreNobodys) {
   Pair pair("127.0.0.1:0");
   close(pair.client);

@@ -35,7 +35,7 @@ bool HasTwoThreads() {
   return count >= 2;
 }
 
-// A server that knows no method: what calls it is answered all the same.
+// A server that knows no method: callers get an answer all the same.
 class PollersTest : public ::testing::Test {
  protected:
   PollersTest() {

@@ -17,7 +17,7 @@ TEST(ReferenceWatch, TheFirstHasALineAndThenOneAMinuteCountsThem) {
   EXPECT_EQ(watch.Count(0, kPeriodNs + 4), 0);
   EXPECT_EQ(watch.Count(0, kPeriodNs + 5), 3);
   EXPECT_EQ(watch.Count(0, kPeriodNs + 6), 0);
-  // After a pause the next is told at once.
+  // After a pause the next line comes at once.
   EXPECT_EQ(watch.Count(0, 10 * kPeriodNs), 2);
 }
 

@@ -30,7 +30,7 @@ constexpr int kMessagesMin = 1000;
 constexpr absl::Duration kKept = absl::Milliseconds(2);
 
 // Answers every message with nothing, and leaves its slices to threads that are not gRPC's, which
-// let go of them.
+// release them.
 class Keeping final : public grpc::CallbackGenericService {
  public:
   Keeping() {

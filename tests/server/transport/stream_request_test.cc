@@ -257,7 +257,7 @@ TEST_F(SharedInputTest, WindowsHaveFourTimesAsMuchOfTheirOwn) {
   request.End(absl::CancelledError("enough"));
 }
 
-// Where four times as much is more than a request may have.
+// A window of four times the shared bytes may exceed the limit of a request.
 TEST_F(SharedInputTest, WindowsAreRequestsThatFit) {
   const auto rows_of_a_window = [&](int64_t columns) -> size_t {
     StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
@@ -273,16 +273,16 @@ TEST_F(SharedInputTest, WindowsAreRequestsThatFit) {
   };
   deps_.limits.stream_window_bytes = 1'000;
   EXPECT_EQ(rows_of_a_window(1'000), 3u);  // 400 bytes and 4000 of the output
-  // A row has 40'400 bytes: four times what is shared has three of them.
+  // A row has 40'400 bytes: three rows reach four times the shared bytes.
   EXPECT_EQ(rows_of_a_window(10'000), 3u);
   deps_.limits.message_bytes_max = 100'000;
   EXPECT_EQ(rows_of_a_window(10'000), 2u);
   deps_.limits.message_bytes_max = 1 << 20;
-  // Half of what 1 MiB of staging has beside 240'000 shared bytes is less than two rows.
+  // 1 MiB of staging less 240'000 shared bytes: half of the rest is less than two rows.
   EXPECT_EQ(rows_of_a_window(60'000), 1u);
 }
 
-// As a client does that sends an equal share of all inputs at any time.
+// A client that always sends an equal share of all inputs does so.
 TEST_F(SharedInputTest, MayComeLastInProblemsThatExecuteTakes) {
   deps_.limits.message_bytes_max = int64_t{100} << 20;
   for (const int64_t mib : {80, 120}) {

@@ -38,7 +38,7 @@ RunReply GoodReply() {
   return reply;
 }
 
-// The server's view of a worker whose part the test plays.
+// The server's view of a worker that the test plays.
 class MadWorker {
  public:
   absl::Status Greet(const void* hello, size_t bytes) {
@@ -200,7 +200,7 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
   std::memset(requests[11].texts, 'x', requests[11].text_bytes);
   requests[12].offsets[1] = kStagingBytes - 100;
   requests[13].offsets[0] = std::numeric_limits<uint64_t>::max() - 255;
-  requests[14].offsets[1] = 3840;  // where the input still is
+  requests[14].offsets[1] = 3840;  // overlaps the input
   requests[15].text_bytes = kTextsBytesMax + 1;
   requests[16].attributes[0].text_bytes = requests[16].text_bytes + 1;
   for (const RunRequest& request : requests) {

@@ -13,7 +13,7 @@
 namespace warpcall::testing {
 namespace {
 
-// Without what it checks no test would mean anything.
+// Ends the process if `fact` is false: no test would mean anything.
 void Require(bool fact) {
   if (!fact) std::abort();
 }

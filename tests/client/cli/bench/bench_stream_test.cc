@@ -33,8 +33,8 @@ void WriteEnd(const BenchmarkStreamCall& call) {
 
 class BenchStreamTest : public BenchCliTest {
  protected:
-  // The command without "--json" and the like; its output files have the same paths each
-  // time.
+  // The command without "--json" and the like; its
+  // output files have the same paths each time.
   std::string Command(const std::string& arguments) {
     return absl::StrCat("bench softmax --csv ", csv_, " --plot ", plot_, " ", arguments);
   }

@@ -46,8 +46,8 @@ FakeAnswer FourRows(const v1::ProfileRequest& request, v1::ProfileResponse* resp
   return {};
 }
 
-// Output for these rows if the server has no Describe, and no device cuda:0 in its
-// list.
+// Output for these rows if the server has no
+// Describe, and no device cuda:0 in its list.
 constexpr char kFourRowsText[] = R"(gelu on cuda:0 by subwarp_per_row, 3 iterations
 Bound by memory: memory works at 92.5% of its peak.
 - A narrower type has fewer bytes.

@@ -13,7 +13,7 @@ namespace {
 using inference::ModelInferRequest;
 using ::testing::HasSubstr;
 
-// As a network brings it: in pieces of so many bytes.
+// Cuts `bytes` into pieces, as a network does.
 grpc::ByteBuffer ToBuffer(const std::string& bytes, size_t piece) {
   std::vector<grpc::Slice> slices;
   for (size_t i = 0; i < bytes.size(); i += piece) slices.emplace_back(bytes.substr(i, piece));

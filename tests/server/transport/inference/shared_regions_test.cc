@@ -28,7 +28,7 @@ const uint64_t kPage = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 class SharedObject {
  public:
   explicit SharedObject(uint64_t bytes) {
-    // Containers that share such objects may have a process of this number each.
+    // The random part tells apart processes of one number in containers that share such objects.
     key_ = absl::StrCat("/warpcall_regions_", getpid(), "_", std::random_device()());
     file_ = shm_open(key_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     EXPECT_GE(file_, 0);
@@ -60,7 +60,7 @@ SharedRegions::Caller By(uint64_t id, const std::string& user = "") {
 
 class SharedRegionsTest : public ::testing::Test {
  protected:
-  // As many as the caller may have.
+  // Registers as many regions as the caller may have.
   void Fill(const SharedRegions::Caller& caller) {
     for (size_t i = 0; i < SharedRegions::kRegionsPerOwnerMax; ++i) {
       const absl::Status status = RegisterAs(caller, absl::StrCat("r", i));
@@ -71,7 +71,7 @@ class SharedRegionsTest : public ::testing::Test {
     EXPECT_THAT(status.message(), HasSubstr("this caller has 64"));
     EXPECT_EQ(RetryPushbackMs(status), kNeverRetry);
   }
-  // As many as the user may have, by callers from `first` on.
+  // Registers as many regions as the user may have, by callers from `first` on.
   void FillUser(const std::string& user, uint64_t first) {
     constexpr uint64_t kCallers =
         SharedRegions::kRegionsPerUserMax / SharedRegions::kRegionsPerOwnerMax;

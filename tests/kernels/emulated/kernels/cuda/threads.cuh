@@ -1,4 +1,4 @@
-// Stands in for kernels/cuda/threads.cuh on the CPU: what is needed of it.
+// Stands in for the needed parts of kernels/cuda/threads.cuh on the CPU.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// Stands in for kernels/matmul/matmul_cuda_ptx.cuh on the CPU: what is needed of it.
+// Stands in for the needed parts of kernels/matmul/matmul_cuda_ptx.cuh on the CPU.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-// Stands in for kernels/matmul/matmul_cuda_wgmma_ptx.cuh on the CPU, whose comments say what its
-// functions do.
+// Stands in for kernels/matmul/matmul_cuda_wgmma_ptx.cuh on the CPU. That file's comments describe
+// the functions.
 #pragma once
 
 #include <cuda.h>
