@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps BENCHMARKS.md, and what README.md shows of it, together.
+"""Keeps BENCHMARKS.md and README.md's excerpts of it consistent.
 
     benchmarks.py put TABLE < OUTPUT   puts a benchmark's output into BENCHMARKS.md, then draws
     benchmarks.py draw                 makes docs/speed.svg and README's figures from BENCHMARKS.md
@@ -15,7 +15,7 @@ import re
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2]
-# The problems of the picture: how the table of peers names them, and how the picture does.
+# The problems of the picture: names in the table of peers, and names in the picture.
 PICTURED = [
     ("gelu none, 2^28 bfloat16", "gelu (erf) of 2^28 bfloat16"),
     ("softmax 65536×1024 bfloat16", "softmax of 65536×1024 bfloat16"),
@@ -25,7 +25,7 @@ PICTURED = [
 SHOWN = ["gelu none, 2^28 bfloat16", "softmax 65536×1024 bfloat16", "softmax 4096×65536 bfloat16",
          "matmul 4096³ bfloat16"]
 SHOWN_PEERS = ["torch", "torch.compile", "Triton", "cuBLASLt, cuDNN"]
-# The CPU table: how warpcall_kernel_bench names a problem and our implementation, and the table does.
+# The CPU table: warpcall_kernel_bench's name of a problem and our implementation, and the table's name.
 CPU_KERNELS = [
     ("gelu/simd_fused/float32[16777216]/approximate=tanh", "gelu tanh, 2^24 float32"),
     ("gelu/simd_fused/float32[16777216]/approximate=none", "gelu none, 2^24 float32"),
@@ -80,7 +80,7 @@ def serving_ratios(benchmarks):
 
 
 def figures(rows, ratios):
-    """README's table of kernels on a GPU, and what it says of the server's peer."""
+    """README's table of kernels on a GPU, and its figures about the server's peer."""
     yield f"| on one H200, µs | Warpcall | {' | '.join(SHOWN_PEERS)} |"
     yield "|---" * (2 + len(SHOWN_PEERS)) + "|"
     for problem in SHOWN:
@@ -130,7 +130,7 @@ def picture(rows):
 # ---- files -----------------------------------------------------------------------------------------
 
 def drawn(folder):
-    """The files that `draw` makes, and what belongs into them."""
+    """The files that `draw` makes, and their content."""
     benchmarks = (folder / "BENCHMARKS.md").read_text(encoding="utf-8")
     rows, ratios = peers_of(benchmarks), serving_ratios(benchmarks)
     readme = folder / "README.md"

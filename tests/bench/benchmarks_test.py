@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""README's figures and picture are what BENCHMARKS.md says, and outputs of benchmarks reach it."""
+"""README's figures and picture follow BENCHMARKS.md, and outputs of benchmarks reach it."""
 
 import json
 import pathlib
@@ -77,7 +77,7 @@ class BenchmarksTest(unittest.TestCase):
         self.assertIn("\npeers: one GPU.\n<!-- end peers -->", self.read("BENCHMARKS.md"))
         self.assertIn("| softmax 65536×1024 bfloat16: 95 % of copy | 200.0 | 300.0 | – | not taken | 900.0 |\n",
                       self.read("README.md"))
-        # Bars of the fastest, of who takes half as long again and more, and none of who does not take it.
+        # Bars of the fastest and of peers that take half as long again and more, and none of peers without a time.
         svg = self.read("docs/speed.svg")
         self.assertEqual([svg.count(f'width="{width}" height="16"') for width in (380, 253, 84)], [3, 3, 3])
         self.assertIn(">Warpcall: own<", svg)

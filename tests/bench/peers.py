@@ -35,7 +35,7 @@ ERROR_MAX = {"float32": 2e-3, "float16": 5e-3, "bfloat16": 2e-2}
 WARMING_PROCESSES = 12
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": functools.partial(F.gelu, approximate="tanh"),
                "gelu_erf": F.gelu}
-# Where the kernels of packages that need not be there lie.
+# Modules with the kernels of optional packages.
 PACKAGES = {"quack": "quack", "flash_attn": "flash_attn.ops.triton.layer_norm"}
 
 
@@ -135,7 +135,7 @@ def by_flash_attention(module, problem):
 
 
 def contenders(problem, found):
-    """Name -> what makes its function."""
+    """Name -> maker of its function."""
     made = {"torch": eager, "torch.compile": compiled, "cublaslt": by_cublaslt}
     for name, maker in (("triton", in_triton), ("quack", by_quack), ("flash_attn", by_flash_attention)):
         if not isinstance(found[name], NotTaken):
@@ -176,14 +176,14 @@ def elapsed_ms(function):
 
 
 class Contender:
-    """One that is warm and captured: sample() is the time of one launch."""
+    """A warm and captured contender: sample() is the time of one launch."""
 
     def __init__(self, name, function, problem, sets):
         with preferring(name, problem), torch.no_grad():
             for _ in range(2):  # compilers, handles, the choice of algorithms
                 function(*sets[0])
             torch.cuda.synchronize()
-            # One by one, launches of small kernels take as long as the CPU needs for them.
+            # Launched one by one, small kernels take as long as the CPU needs for them.
             self.capture(function, sets, peers_problems.launches_for(elapsed_ms(lambda: function(*sets[0]))))
             launches = peers_problems.launches_for(self.sample())
             if launches > 1.5 * self.launches:
@@ -266,7 +266,7 @@ def measure(contenders_by_name):
             samples[name].append(contender.sample())
             took_ms = samples[name][-1] * contender.launches
             spent[name] += took_ms
-            time.sleep(took_ms * 1e-3)  # as the benchmark, whose rows must not find another clock
+            time.sleep(took_ms * 1e-3)  # like the benchmark, whose rows must not find another clock
     return samples
 
 
@@ -309,7 +309,7 @@ def run_all(lines, found):
 
 
 def warm(lines):
-    """Compiles what these problems need, into the caches of Triton and Inductor."""
+    """Compiles the code for these problems, into the caches of Triton and Inductor."""
     found = packages()
     for line in lines:
         problem = peers_problems.parse(line)

@@ -7,7 +7,7 @@ program it prints the problems as `warpcall_cuda_kernel_bench --problems` takes 
 import dataclasses
 import math
 
-# As warpcall_cuda_kernel_bench names them, and as tables do.
+# warpcall_cuda_kernel_bench's names, and the tables' names.
 PROBLEMS = [
     ("gelu float32 268435456", "gelu tanh, 2^28 float32"),
     ("gelu bfloat16 268435456", "gelu tanh, 2^28 bfloat16"),
@@ -48,7 +48,7 @@ PROBLEMS = [
 ]
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 PRODUCTS = ("matmul", "linear")
-# As warpcall_cuda_kernel_bench: operands pass the L2 so many times before they come again.
+# Like warpcall_cuda_kernel_bench: operands pass the L2 so many times before they come again.
 L2_PASSES, SETS_MAX = 5, 64
 # A sample is a graph of launches of at least this long.
 SAMPLE_MS, LAUNCHES_MIN, LAUNCHES_MAX = 1.0, 2, 400
@@ -84,7 +84,7 @@ class Problem:
         return 2 * math.prod(self.output) * self.shapes[0][1]
 
     def sets(self, l2_bytes):
-        """How many copies of the operands take turns."""
+        """Number of copies of the operands that take turns."""
         return min(SETS_MAX, L2_PASSES * l2_bytes // self.bytes + 1)
 
 
@@ -109,18 +109,18 @@ def parse(line):
 
 
 def launches_for(launch_ms):
-    """How many launches of so long make a sample."""
+    """Number of launches in a sample, each of which takes so long."""
     return max(LAUNCHES_MIN, min(LAUNCHES_MAX, int(SAMPLE_MS / max(launch_ms, 1e-9)) + 1))
 
 
 def quantile(values, q):
-    """As warpcall_cuda_kernel_bench: the nearest value, not one between two."""
+    """Quantile as in warpcall_cuda_kernel_bench: the nearest value, not one between two."""
     ordered = sorted(values)
     return ordered[int(q * (len(ordered) - 1) + 0.5)]
 
 
 def result_line(name, samples_ms, problem, copy_bytes_per_second):
-    """One peer's result as warpcall_cuda_kernel_bench writes those of rows. `samples_ms`: of one launch."""
+    """One peer's result, in the format of warpcall_cuda_kernel_bench's rows. `samples_ms`: times of one launch."""
     median, low, high = (quantile(samples_ms, q) * 1e3 for q in (0.5, 0.1, 0.9))
     rate = problem.bytes / median * 1e6
     return (f"  {name:<22} {median:10.2f} us  (p10 {low:.2f} p90 {high:.2f}) {rate * 1e-9:8.0f} GB/s "

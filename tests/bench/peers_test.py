@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Peers: their problems, in which turns they are measured, what is written of them, and the table of it. Needs
-neither PyTorch nor a GPU."""
+"""Peers: their problems, the order of their measurements, their rows, and the table of these. Needs neither PyTorch nor
+a GPU."""
 
 import contextlib
 import io
@@ -27,7 +27,7 @@ TF32 = "matmul float32 4096x4096 4096x4096 precision=tf32"
 SOFTMAX = "softmax bfloat16 65536x1024"
 WIDE = "softmax bfloat16 8x262144"
 NARROW = "matmul bfloat16 1x8192 8192x8192"
-# As warpcall_cuda_kernel_bench writes them.
+# A row of warpcall_cuda_kernel_bench.
 ROW = "  {:<22} {:>10.2f} us  (p10 1.00 p90 2.00)     1000 GB/s {:5.1f} % of copy   500.00 TFLOP/s{}"
 
 

@@ -1,5 +1,5 @@
-"""Kernels in Triton's language as its tutorials teach them, one program a block of elements, a row or a tile: what
-somebody writes in an afternoon. Tuned ones are Warpcall's family triton, which is measured beside them."""
+"""Kernels in Triton's language as its tutorials teach them, one program a block of elements, a row or a tile: kernels
+that one writes in an afternoon. Warpcall's family triton, measured beside them, has tuned ones."""
 
 import torch
 import triton

@@ -4,10 +4,10 @@ gelu of 64 KiB by ModelInfer, 1 and 4 requests at a time on one connection.
 
     perf_analyzer_bench.py BUILD_FOLDER [--seconds S] [--rounds N]
 
-prints the table of BENCHMARKS.md: medians of N rounds, in each of which perf_analyzer measures three windows of
-S seconds, then REQUESTS requests, and then warpcall_transport_bench for three times S seconds each, as NVIDIA's
-client calls (generated code) and by ByteBuffers. perf_analyzer keeps a copy of each request and answer: its first window, in which all of that is new
-memory, is left out.
+prints the table of BENCHMARKS.md: medians of N rounds. In each round perf_analyzer measures three windows of S seconds,
+then REQUESTS requests, and then warpcall_transport_bench runs for three times S seconds each, as NVIDIA's client calls
+(generated code) and by ByteBuffers. perf_analyzer keeps a copy of each request and answer: its first window, in which
+all of that is new memory, is left out.
 
 With WARPCALL_TEST_LATENCIES=1 there are at least five rounds, and the exit status is 1 where perf_analyzer's figures
 are off: its means of the server's times, but for the part of a microsecond that it cuts off, by more than a tenth
@@ -59,8 +59,8 @@ ROW = re.compile(r"\| TCP \| \d+ \| \d+ \| peer gelu \(ModelInfer(, generated co
 
 
 def measure_theirs(run, statistics_of, seconds):
-    """(what perf_analyzer says, what the server's statistics say of the same requests): the times on the server
-    are of a run that is counted, as windows leave out what is sent between them."""
+    """(perf_analyzer's figures, the server's statistics of the same requests): times on the server come from a counted
+    run, as windows leave out requests sent between them."""
     windows = perf_analyzer.read_report(run(
         "--measurement-mode", "time_windows", "--measurement-interval", str(round(seconds * 1e3)),
         "--stability-percentage", ANY_STABILITY))
@@ -73,7 +73,7 @@ def measure_theirs(run, statistics_of, seconds):
 
 
 def read_ours(output, concurrency):
-    """By generated code, and by ByteBuffers. In closed loops the mean latency follows from the rate."""
+    """Our clients' figures by generated code, and by ByteBuffers. In closed loops the rate gives the mean latency."""
     found = {bool(row[1]): (float(row[2]), float(row[3])) for row in map(ROW.match, output.splitlines()) if row}
     return [Measured(rate, concurrency / rate * 1e6, p50_us, None)
             for p50_us, rate in (found[generated] for generated in (True, False))]
@@ -101,8 +101,8 @@ def median(measured):
 
 
 def figures_of(rounds):
-    """Medians of rounds of (theirs, counted, stub, raw). Ratios are of one round each: what else the machine does
-    hits both."""
+    """Medians of rounds of (theirs, counted, stub, raw). Ratios are of one round each: other work on the machine hits
+    both."""
     ratios = [statistics.median(getattr(theirs, name) / getattr(stub, name) for theirs, _, stub, _ in rounds)
               for name in CLIENT]
     return Figures(*map(median, zip(*rounds)), ratios)

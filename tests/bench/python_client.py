@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The Python client, without and with the module warpcall_fast, beside a bare grpcio call with
-ready-made bytes, beside protobuf's messages and what tritonclient does for a call, and beside the C++
-client; on identity of float32, all in one run against one server and in turns: ratios count, not
-times. BENCHMARKS.md says how to have all of them; what is not there is left out.
+"""The Python client, without and with the module warpcall_fast, beside a bare grpcio call with ready-made bytes, beside
+protobuf's messages and what tritonclient does for a call, and beside the C++ client; on identity of float32, all in one
+run against one server and in turns: ratios count, not times. BENCHMARKS.md says how to install all of them; missing
+ones are left out.
 
     python_client.py BUILD_FOLDER [SECONDS] [--sizes BYTES,...] [--benchmarks_md]
 
@@ -41,11 +41,11 @@ IN_FLIGHT = 64
 SAMPLES_MIN = 5
 # The C++ client takes its turns after so many parts of the time.
 ROUNDS = 3
-# As many calls of one kind follow each other: the first ones after another kind find cold caches.
+# Calls of one kind follow each other for so long: the first ones after another kind find cold caches.
 RUN_SECONDS = 0.05
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 COLUMNS = ["bare", "warpcall", "fast", "stream", "protobuf", "tritonclient", "C++"]
-# Speeds that are compared: (column, whose time stands beside whose).
+# Speeds to compare: (column, the two names whose times it compares).
 RATIOS = [("warpcall of bare", "bare", "warpcall"), ("of protobuf", "protobuf", "warpcall"),
           ("of stream", "stream", "warpcall"), ("fast of C++", "C++", "fast")]
 

@@ -77,7 +77,7 @@ def triton_way(method, ready, x):
 
 
 def stream_way(address, x):
-    """ExecuteStream of the C++ client: as a call of the module that is told to."""
+    """The C++ client's ExecuteStream: a call of the module with that option."""
     calls = warpcall_fast.Calls(address, (1, 20.0), (5, 0.05, 2.0, 60.0, 50.0, 0.1))
     terms, operand = ("identity", "", "", "", 0.0, ""), (1, x.shape, x)
 

@@ -4,9 +4,9 @@ ModelInfer by the same C++ client, in turns.
 
     serving_peer.py BUILD_FOLDER [--seconds S] [--runs N]
 
-prints the table of BENCHMARKS.md: medians of N runs of S seconds each. The server and its Python backend come
-from PyPI into BUILD_FOLDER/serving_peer; the models are Python, in two instances each, with Debian's
-python3-numpy. Every answer is looked at; a wrong one ends it with status 1, as does what can't be had.
+prints the table of BENCHMARKS.md: medians of N runs of S seconds each. The server and its Python backend come from PyPI
+into BUILD_FOLDER/serving_peer; the models are Python, in two instances each, with Debian's python3-numpy. Every answer
+is checked; a wrong one ends it with status 1, as does a missing package.
 """
 
 import argparse
@@ -159,7 +159,7 @@ ROW = re.compile(r"\| TCP \| (\d+) \| (\d+) \| (\w+) (\w+) \(ModelInfer\) \| ([\
 
 
 def read_run(output):
-    """(point, kernel, server) -> Figures, of what warpcall_transport_bench printed."""
+    """(point, kernel, server) -> Figures, from warpcall_transport_bench's output."""
     return {(Point(int(row[2]), int(row[1])), row[4], row[3]): Figures(float(row[5]), float(row[6]))
             for row in map(ROW.match, output.splitlines()) if row}
 

@@ -12,7 +12,7 @@ def identity(x):
 
 
 def gelu(x):
-    """By the hyperbolic tangent, as the formula reads; no power (NumPy's takes ten times as long as the rest) and
+    """gelu by the hyperbolic tangent, as the formula reads; no power (NumPy's takes ten times as long as the rest) and
     nothing in float64."""
     inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
     return np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))

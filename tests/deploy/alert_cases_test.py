@@ -16,7 +16,7 @@ except ImportError as error:
     sys.exit(77)
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
-# Metrics, and what recording rules make of them.
+# Metrics, and recording rules made from them.
 NAME = re.compile(r"\b(?:warpcall|process)[a-z0-9_:]+|\bup\b")
 # Expressions that list all firing alerts, and perhaps the pending ones.
 LISTS = {"ALERTS", 'ALERTS{alertstate="firing"}'}
@@ -36,7 +36,7 @@ def metrics_of(expression, recorded):
 
 
 def cases(tests):
-    """For each list of all that fires: the metrics of its test, and the alerts that it has."""
+    """For each list of all firing alerts: the metrics of its test, and its alerts."""
     for test in tests:
         given = {re.match(r"[a-z0-9_:]+", series["series"])[0] for series in test["input_series"]}
         for asked in test.get("promql_expr_test", []):

@@ -28,7 +28,7 @@ import processes  # noqa: E402
 SKIPPED = 77
 DOCUMENT = processes.deployed_folder().parent / "docs/CAPACITY.md"
 SMALL = {"staging_mib": 64, "queue_mib": 96, "reception_mib": 80, "max_message_mib": 16}
-# Two rows of which each comes in one type, one that the server chooses, one that is refused.
+# Two rows that come in one type each, one that the server chooses, one that is refused.
 MIX = ",".join(["softmax[implementation=manual]:1024x1024=4", "linear[implementation=manual]:256x256*256x256*256=4",
                 "gelu:4096=4", "gelu[approximate=wrong]:64=2"])
 SMALL_MIX = "softmax:64x64=4,linear:64x64*64x64*64=4,gelu:4096=4,gelu[approximate=wrong]:64=2"
@@ -36,7 +36,7 @@ USED = {"used_rows": 3, "used_types": 1, "used_kernels": 3}
 CONCURRENCY = 8
 # The largest request of MIX: softmax by loops, with one intermediate result.
 REQUEST = {"inputs_mib": 4, "outputs_mib": 4, "workspace_mib": 4}
-# Scrapes whose samples Prometheus stores, by its own interval of 15 s, and the series that are enough to tell.
+# Scrapes whose samples Prometheus stores, at its own interval of 15 s, and a sufficient number of series.
 SCRAPES, INTERVAL_SECONDS = 240, 15
 # A formula may say so much more than there is: it is for planning, and metrics are added.
 OVER_MAX = 1.5
@@ -124,7 +124,7 @@ class CapacityTest(unittest.TestCase):
         limit_mib = evaluate("limit_mib", self.of_flags(SMALL) | {"benchmark_mib": 0})
         resident_mib = server.sum("process_resident_memory_bytes") / facts.MIB
         self.assertLessEqual(resident_mib, limit_mib)
-        # At the least what one request has in staging.
+        # The staging memory of one request is the least.
         self.assertGreater(resident_mib, REQUEST["inputs_mib"] + REQUEST["outputs_mib"])
 
     def test_a_devices_memory_stays_below_its_formula(self):
@@ -175,14 +175,14 @@ class CapacityTest(unittest.TestCase):
         scrapes = self.scrapes_under_load(self.serve())
         samples = sum(not line.startswith("#") for text in scrapes for line in text.splitlines())
         taken_mib = self.stored_bytes(scrapes) / facts.MIB
-        # The formula's days are of 86400 s, in each of which a server is scraped every 15 s.
+        # The formula's days have 86400 s, with a scrape every 15 s.
         days = SCRAPES * INTERVAL_SECONDS / 86400
         values = {"servers": 1, "series": samples / SCRAPES, "days": days}
         self.assertAlmostEqual(evaluate("samples_per_day", values) * days, samples)
         self.assertLessEqual(taken_mib, evaluate("disk_mib", values))
 
     def scrapes_under_load(self, server):
-        """SCRAPES of them, between each two of which requests were counted."""
+        """SCRAPES of them; the server counts requests between any two."""
         done = threading.Event()
 
         def send():

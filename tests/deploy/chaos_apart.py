@@ -21,7 +21,7 @@ from replicas_test import METRICS_PORT, PORT, SECONDS_MAX, Replica
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import users  # noqa: E402
 
-# Linux shares the CPU out by sessions first: what else the machine does takes no more from a server, or from Prometheus,
+# Linux shares the CPU out by sessions first: other work on the machine takes no more from a server, or from Prometheus,
 # than a machine of its own would.
 OWN_SESSION = ("setsid",)
 TOKEN, TOKEN_OF_NOBODY = "1" * 32, "2" * 32
@@ -44,7 +44,7 @@ FRAME_SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
 class WatchedReplica(Replica):
-    """One that Prometheus scrapes as a target of `job`."""
+    """A server that Prometheus scrapes as a target of `job`."""
 
     def __init__(self, number, job, folder, flags, environment=None, before=()):
         super().__init__(number, folder, flags, environment, [*OWN_SESSION, *before])
@@ -102,8 +102,8 @@ class Guarded(WatchedReplica):
 
 
 class Loaded(WatchedReplica):
-    """With two devices, each in a worker process, the kernel `held`, whose calls wait until a file is gone, and little
-    room."""
+    """A server with little room and two devices, each in a worker process; calls of the kernel `held` wait until a file
+    is gone."""
 
     def __init__(self, number, folder):
         super().__init__(number, "loaded", folder,
@@ -117,7 +117,7 @@ class Loaded(WatchedReplica):
         return warpcall.connect(self.address, timeout=RUN_SECONDS_MAX, retry=warpcall.Retry(attempts_max=1))
 
     def restarted(self):
-        """A client of the server, which starts anew: calls of earlier faults have taught it nothing about their time."""
+        """Restarts the server and returns a client: earlier faults' calls have taught it nothing about their time."""
         self.end()
         self.start()
         return self.client()
@@ -146,7 +146,7 @@ class Loaded(WatchedReplica):
 
 
 def write_targets(path, servers):
-    """Prometheus' list of what it scrapes beside the three servers."""
+    """Writes Prometheus' list of targets beside the three servers."""
     new = path.with_suffix(".new")
     new.write_text(json.dumps([{"targets": [server.instance], "labels": {"job": server.job}} for server in servers]))
     new.rename(path)
@@ -240,7 +240,7 @@ class ApartFaults:
             self.check_ends(late, warpcall.DeadlineExceeded)
 
     def slow_answers(self, server):
-        """As many calls as the devices run and hold, again and again, are answered after four seconds."""
+        """Fills the devices and their queues with calls, again and again, and answers them after four seconds."""
         with server.restarted() as client:
             def answer_late():
                 with server.held() as gate:
@@ -250,7 +250,7 @@ class ApartFaults:
             self.keep_up(answer_late)
 
     def full_staging(self, server):
-        """One call holds it all, and others wait for room."""
+        """One call holds all staging memory, and others wait for room."""
         elements = (STAGING_MIB << 20) // 8 - (1 << 14)
         with server.restarted() as client:
             with server.held() as gate:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Calls without an end, each answer held against NumPy's, until standard input ends; then a report.
+"""Calls without an end, and compares each answer with NumPy's, until standard input ends; then reports.
 
     chaos_client.py KIND SOURCE SEED ADDRESS...
 
@@ -58,7 +58,7 @@ class Problem:
         self.kernel, self.inputs, self.expected, self.exact = kernel, inputs, expected, exact
 
     def check(self, answer):
-        """None, or what is wrong with it."""
+        """Returns None, or the error of the answer."""
         if answer.shape != self.expected.shape or answer.dtype != np.float32:
             return f"{self.kernel}: {answer.dtype} of {answer.shape}, expected float32 of {self.expected.shape}"
         if self.exact:
@@ -78,7 +78,7 @@ def softmax(x):
 
 
 def gelu(x):
-    """By the hyperbolic tangent, which is the kernel's default."""
+    """gelu by the hyperbolic tangent, the kernel's default."""
     x = x.astype(np.float64)
     return (0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))).astype(np.float32)
 
@@ -120,7 +120,7 @@ class Failed(Exception):
 # ---- ways of calling --------------------------------------------------------------------------------
 
 class WarpcallCalls:
-    """By the package."""
+    """Calls by the package."""
 
     def __init__(self, address, attempts_max):
         self.client = warpcall.connect(
@@ -138,7 +138,7 @@ class WarpcallCalls:
 
 
 class InferCalls:
-    """By grpcio and the protocol's messages, as programs that know nothing of Warpcall."""
+    """Calls by grpcio and the protocol's messages, like programs that know nothing of Warpcall."""
 
     INPUTS = {"matmul": ("a", "b")}
 

@@ -15,21 +15,21 @@ from chaos_apart import CALLS_PER_SECOND, ApartFaults, WatchedReplica
 from replicas_test import ENOUGH, NAMES, SECONDS_MAX, WARPCALL
 
 SHORT_SECONDS, PAUSE_SECONDS = (0.3, 1), (1, 3)
-# A busy machine delays clients, servers and Prometheus: an alert that fires so much later is still told of its fault.
+# A busy machine delays clients, servers and Prometheus: an alert this much later still counts for its fault.
 BUSY_SECONDS, LOOK_SECONDS = 90, 1
 # Back by little: Abseil 20220623 waits by the wall clock, so that a step back holds up by as much whatever waits
 # for a time, the look at files that may have changed among it.
 CLOCK_STEPS_SECONDS = (-10, -1, 1, 30, 3600, 86400)
 DISK_BYTES = 256 << 10
-# The last one's process lives as long as the run: what it holds at the end is seen.
+# The last process lives as long as the run: its memory at the end is seen.
 ENDED = 2
-# Methods of Chaos, and the alerts that tell each: of one of the three servers,
+# Methods of Chaos, and the alerts that report each: for one of the three servers,
 KINDS = {
     "kill": [], "kill for long": ["WarpcallDown"], "hang": [], "hang for long": ["WarpcallDown"], "drain": [],
     "full disk": ["WarpcallTuningNotKept"], "clock": [], "cut": [], "maintenance": [], "damaged file": [],
     "damaged file for long": ["WarpcallFileNotRead"],
 }
-# and of those apart, by their jobs.
+# and for those apart, by their jobs.
 APART = {
     "guarded": {
         "wrong tokens": ["WarpcallWrongTokens"],
@@ -51,7 +51,7 @@ APART = {
     },
 }
 ALERTS = {kind: alerts for kinds in (KINDS, *APART.values()) for kind, alerts in kinds.items()}
-# Alerts that a fault need not end in, and may: where it lasts long, or follows its like within the alert's window.
+# Alerts that a fault may cause, but need not: it lasts long, or follows its like within the alert's window.
 POSSIBLE_ALERTS = {
     "damaged file": ["WarpcallFileNotRead"],
     "slow answers": ["WarpcallQueueOld", "WarpcallQueueLong"],
@@ -80,7 +80,7 @@ def is_of(server, instance, job):
 
 
 class ChaosReplica(WatchedReplica):
-    """One whose files lie on a small disk, and whose clock can be stepped."""
+    """A server whose files lie on a small disk, and whose clock can be stepped."""
 
     def __init__(self, number, folder, disk, clock):
         self.disk = disk
@@ -95,7 +95,7 @@ class ChaosReplica(WatchedReplica):
         super().__init__(number, "warpcall", folder, flags, environment)
 
     def step_clock(self, seconds):
-        """By so much."""
+        """Steps the clock by so much."""
         with open(self.clock, "r+b", buffering=0) as file:
             (ahead_ns,) = struct.unpack("=q", file.read(8))
             file.seek(0)
@@ -124,7 +124,7 @@ def stepped_clock(build):
 
 class Chaos(ApartFaults):
     """The faults of a run, in an order that the seed draws: each kind once, then each again. `rules`: chaos_judge.py's,
-    of which it has within how long a fault is told; `targets`: Prometheus' file of them."""
+    which give a fault's time until its alert; `targets`: Prometheus' file of them."""
 
     def __init__(self, replicas, apart, balancer, prometheus, rules, targets, seed):
         self.replicas, self.apart, self.balancer, self.prometheus = replicas, apart, balancer, prometheus
@@ -187,8 +187,8 @@ class Chaos(ApartFaults):
         return names.intersection(ALERTS[kind])
 
     def keep_up(self, call=lambda: None, seconds=1 / CALLS_PER_SECOND):
-        """Keeps the fault up until its alerts fire, with a call every `seconds`. A fault that is not told in time ends,
-        too: chaos_judge.py finds it."""
+        """Keeps the fault up until its alerts fire, with a call every `seconds`. A fault without its alerts in time
+        ends, too: chaos_judge.py finds it."""
         fault, look = self.faults[-1], time.monotonic()
         tell_seconds = max((self.rules[alert].tell_seconds for alert in ALERTS[fault.kind]), default=0)
         end = look + tell_seconds + BUSY_SECONDS
@@ -226,7 +226,7 @@ class Chaos(ApartFaults):
     def hang_for_long(self, replica):
         self.hang(replica)
 
-    # ---- of what surrounds it -------------------------------------------------------------------
+    # ---- faults around it -----------------------------------------------------------------------
 
     def full_disk(self, replica):
         """Tune's measurements cannot be kept on the full disk, and count nevertheless."""
@@ -256,7 +256,7 @@ class Chaos(ApartFaults):
                        stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=SECONDS_MAX)
 
     def clock(self, replica):
-        """It stays where it is put, also when the server is started anew."""
+        """The clock stays where it is put, also when the server is started anew."""
         step = self.random.choice(CLOCK_STEPS_SECONDS)
         replica.step_clock(step)
         replica.wait_to_answer(ENOUGH)
@@ -270,8 +270,8 @@ class Chaos(ApartFaults):
             replica.policies.write_text(DAMAGED)
             replica.wait_to_count(series, before + 1)
             replica.wait_to_answer(ENOUGH)
-            # Its tries of what stays as it is are up to 64 s apart, which three minutes are meant for and not the
-            # seconds here: what changes is read at once.
+            # Retries of an unchanged file are up to 64 s apart, made for three minutes and not for the seconds here: a
+            # changed file is read at once.
             self.keep_up(lambda: replica.policies.write_text(replica.policies.read_text() + " "), 2)
         finally:
             replica.policies.write_text(POLICIES)

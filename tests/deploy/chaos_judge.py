@@ -20,7 +20,7 @@ HASTY_SECONDS = 4
 LATE_SHARE_MAX = 0.01
 # A server under load answers within a second, on a machine that is busy with other things in up to two.
 SCRAPE_SECONDS = 2
-# From what Prometheus scraped to what it tells: two scrapes and two evaluations.
+# Delay from a scrape to its alert: two scrapes and two evaluations.
 TELL_SECONDS = 4 * SCRAPE_SECONDS + 1
 # Restarts may look like WarpcallDown and be WarpcallRestarts: both go by what Prometheus saw.
 SEEN_BY_PROMETHEUS = {"WarpcallDown", "WarpcallRestarts"}
@@ -87,10 +87,10 @@ def check_late_calls_are_those_of_servers_that_hang(seen):
 
 # ---- memory -----------------------------------------------------------------------------------------
 
-# By deploy/README.md a server is about 100 MiB, and 64 KiB a connection.
+# deploy/README.md: a server takes about 100 MiB, and 64 KiB a connection.
 SERVER_MIB, CONNECTION_MIB = 100, 1 / 16
-# Two callers of streams of 16 MiB, and twelve of calls of at most 1 MiB, all of which one server may have: as
-# received, and in staging as inputs and as outputs.
+# Two callers of streams of 16 MiB, and twelve of calls of at most 1 MiB. One server may hold all of them: as received,
+# and in staging as inputs and as outputs.
 STREAM_MIB = 16
 CALLS_MIB = 2 * STREAM_MIB + 12
 IN_MESSAGES, IN_STAGING, IN_ANSWERS = 1, 1, 1
@@ -106,7 +106,7 @@ def lives(seen):
 
 
 def check_memory_never_exceeds_what_is_held(seen):
-    """README's sum for what the clients have under way: nothing else may be held at any time."""
+    """README's sum for the clients' calls under way: nothing else may be held at any time."""
     for sample in seen.samples:
         most = (SERVER_MIB + sample.descriptors * CONNECTION_MIB
                 + CALLS_MIB * (IN_MESSAGES + IN_STAGING + IN_ANSWERS))
@@ -144,12 +144,12 @@ def series(seen, expression, *labels):
 
 
 RANGE = re.compile(r"\b(rate|increase|changes|avg_over_time)\([^\[\]]*\[(\d+)ms\]")
-# Seconds: a fault of `tell_seconds` is told, and `after_seconds` after its end no more.
+# Seconds: an alert fires `tell_seconds` into its fault, and is over `after_seconds` after its end.
 Rule = collections.namedtuple("Rule", "tell_seconds after_seconds")
 
 
 def ranges_of(expression, recorded):
-    """[(function, seconds)] of an expression and of the rules whose series it uses."""
+    """[(function, seconds)] in an expression and in the rules whose series it uses."""
     found = [(function, int(ms) / 1000) for function, ms in RANGE.findall(expression)]
     for name in set(re.findall(r"\bwarpcall:[\w:]+", expression)) & set(recorded):
         found += ranges_of(recorded[name], recorded)
@@ -157,7 +157,7 @@ def ranges_of(expression, recorded):
 
 
 def read_rules(folder):
-    """{alert: Rule} of rules whose times are in milliseconds."""
+    """{alert: Rule} for rules whose times are in milliseconds."""
     groups = [group for name in ("rules.yml", "alerts.yml")
               for group in yaml.safe_load((folder / name).read_text(encoding="utf-8"))["groups"]]
     rules = [rule for group in groups for rule in group["rules"]]
@@ -166,7 +166,7 @@ def read_rules(folder):
     for rule in (rule for rule in rules if "alert" in rule):
         ranges = ranges_of(rule["expr"], recorded)
         rates = [seconds for function, seconds in ranges if function == "rate"]
-        # Where all must be, the shortest ends it; of several that are enough, the longest.
+        # `and`: the shortest range ends it; `or`: the longest.
         ends = max if re.search(r"^or\b", rule["expr"], re.M) else min
         waits = int(rule.get("for", "0ms").removesuffix("ms")) / 1000
         found[rule["alert"]] = Rule(min(rates, default=0) + waits + TELL_SECONDS,
@@ -229,7 +229,7 @@ def check_only_what_is_down_is_told_to_be(seen):
 
 
 def check_only_what_restarts_is_told_to(seen):
-    """One that is apart may restart for other faults, too."""
+    """A server that is apart may restart for other faults, too."""
     alerts, name = Alerts(seen), "WarpcallRestarts"
     for server in seen.servers:
         for moment in alerts.of(name, server):

@@ -63,10 +63,10 @@ CLIENT = pathlib.Path(__file__).resolve().with_name("chaos_client.py")
 FASTER = 10
 TIMES = re.compile(r"( for: |\[|\boffset )(\d+)([smhd])\b")
 KINDS = ["python", "fast", "stream", "infer", "hasty"]
-# The C++ client's calls, by `warpcall load`: identity's answers are held against what was sent.
+# The C++ client's calls, by `warpcall load`, which compares identity's answers with their inputs.
 MIX = "identity:4096=6,identity:262144=1,gelu:4096=2,softmax:64x256=2,matmul:32x64*64x32=2"
 LOAD = ["load", MIX, "--rate", "40", "--concurrency", "2", "--warmup", "0", "--duration", "86000", "--check"]
-# A client's patience, and what it takes to look at its answers.
+# A client's patience, and its time to check its answers.
 REPORT_SECONDS_MAX = 100
 
 
@@ -104,7 +104,7 @@ class Caller:
 
 
 class Sampler(threading.Thread):
-    """Notes each second what memory every server holds, and its state that memory is for."""
+    """Records each second the memory that every server holds, and the state that needs memory."""
 
     def __init__(self, replicas):
         super().__init__(daemon=True)
@@ -123,7 +123,7 @@ class Sampler(threading.Thread):
 
 
 def faster_rules(folder, targets):
-    """deploy/prometheus, whose times are FASTER times shorter; it scrapes what the file `targets` lists, too."""
+    """deploy/prometheus with times that are FASTER times shorter; scrapes the targets in the file `targets`, too."""
     copy = folder / "prometheus"
     shutil.copytree(processes.deployed_folder() / "prometheus", copy)
     for name, least in (("alerts.yml", 20), ("rules.yml", 20)):
@@ -168,7 +168,7 @@ def start_callers(options, routes, folder, stack):
 
 
 def run(options, folder, stack):
-    """The chaos; what the judge looks at."""
+    """Runs the chaos; returns the judge's data."""
     disk, no_disk = stack.enter_context(chaos_faults.small_disk(folder))
     clock, no_clock = chaos_faults.stepped_clock(options.build)
     replicas = [chaos_faults.ChaosReplica(number, folder, disk, clock) for number in (1, 2, 3)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The Debian packages in a new Debian of their own: installed with what they depend on, started as the
-service starts, upgraded over a changed file of flags, rolled back, removed, purged.
+"""The Debian packages in a new Debian of their own: installed with their dependencies, started as the service starts,
+upgraded over a changed file of flags, rolled back, removed, purged.
 
     clean_root_test.py BUILD_FOLDER
 
@@ -65,7 +65,7 @@ class Root:
         return run("chroot", self.path, *command)
 
     def install(self, packages, *options):
-        """By apt, which brings what they depend on."""
+        """Installs by apt, which brings their dependencies."""
         folder = self.path / "packages"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -90,7 +90,7 @@ class Root:
 
 
 def make_packages(build, folder, *options):
-    """Those of the server and of the command line."""
+    """Makes the packages of the server and of the command line."""
     run("cpack", "--config", build / "CPackConfig.cmake", "-B", folder, *options)
     return [path for path in folder.glob("*.deb") if "-dev" not in path.name]
 

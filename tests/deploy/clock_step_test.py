@@ -1,5 +1,5 @@
-"""A server whose wall clock is set back by an hour: what it does from time to time, and the end of its drain, go on
-by the clock that nobody sets.
+"""A server whose wall clock is set back by an hour: its periodic work, and the end of its drain, go on by the clock
+that nobody sets.
 
     clock_step_test.py WARPCALLD WARPCALL LIBRARY
 
@@ -29,7 +29,7 @@ def call(warpcall, address, folder, token):
 
 
 def check_files_are_read_again(warpcall, address, folder, tokens):
-    """By a thread that looks each second."""
+    """A thread that looks each second reads them."""
     tokens.write_text(f"alice {TOKENS[1]}\n", encoding="utf-8")
     processes.wait_until("the new token to count",
                          lambda: call(warpcall, address, folder, TOKENS[1]).returncode == 0, SECONDS_MAX)

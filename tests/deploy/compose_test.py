@@ -116,7 +116,7 @@ class ComposeTest(unittest.TestCase):
             folder = mount.partition(":")[2]
             self.assertEqual([settings.all["compile_cache"], os.path.dirname(settings.all["tuning_cache"])],
                              [folder, folder])
-            # A volume that is new has the owner of what the image has there.
+            # A new volume gets the owner of the image's folder at its place.
             self.assertIn(f"install --directory --owner={user} --group={user} --mode=0700 {folder}\n", self.dockerfile)
 
     def test_builds_take_from_the_environment_what_the_documents_name(self):
@@ -124,7 +124,7 @@ class ComposeTest(unittest.TestCase):
         table = re.search(r"^\| `--build-arg` \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)[1]
         named = re.findall(r"^\| `(\w+)` \|", table, re.M)
         of_gpu, of_cpu = (self.services[SERVERS[profile]]["build"]["args"] for profile in ("gpu", "cpu"))
-        # A list without values: what the environment lacks has the Dockerfile's default.
+        # A list without values: variables that the environment lacks have the Dockerfile's default.
         self.assertEqual(of_gpu, sorted(named))
         self.assertEqual(of_cpu, [name for name in of_gpu if not name.startswith("CUDA_")])
         for name in named:
@@ -158,7 +158,7 @@ class ComposeTest(unittest.TestCase):
                              else r"^[\w./-]+:(?!latest@)[\w.-]+@sha256:[0-9a-f]{64}$", name)
 
     def test_nothing_fills_the_machine(self):
-        """Memory, logs, and what Prometheus keeps."""
+        """Limits of memory, logs, and Prometheus' storage."""
         for name, service in self.services.items():
             self.assertEqual(service["logging"]["driver"], "json-file", name)
             options = service["logging"]["options"]

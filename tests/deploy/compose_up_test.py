@@ -35,7 +35,7 @@ IMAGES = "services: {" + ", ".join(f"{name}: {{image: '{name}:made'}}" for name 
 BARE = "services: {warpcalld-gpu: {deploy: !reset null, ulimits: !reset null}}\n"
 SERVER, WAIT_SECONDS_MAX = "warpcall-warpcalld-1", 120
 SERVICES = yaml.safe_load((SOURCE / "deploy/compose/compose.yml").read_text(encoding="utf-8"))["services"]
-# As the services' images have it: whose process it is, what that runs, and the user's folder.
+# Facts of the services' images: the user, the command, and the user's folder.
 STAND_INS = {
     "prometheus": """USER 65534
         ENTRYPOINT ["prometheus"]
@@ -45,11 +45,11 @@ STAND_INS = {
         ENTRYPOINT ["tini", "--", "python3", "-m", "http.server", "3000", "--directory", "/etc/grafana"]""",
 }
 FOLDERS = {"prometheus": 65534, "var/lib/grafana": 472}
-OPTIONS = {}  # by main and setUpModule
+OPTIONS = {}  # set by main and setUpModule
 
 
 def server_image(folder):
-    """An archive of what target `cpu` is: `service`, and the programs that are built already."""
+    """An archive with the content of target `cpu`: `service`, and the programs that are built already."""
     buildah = image_test.Buildah(folder / "store")
     image_test.make_base(buildah, folder)
     buildah.build("service", image_test.SERVICE)
@@ -121,7 +121,7 @@ class ComposeUpTest(unittest.TestCase):
             return [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
         processes.wait_until("the rules", lambda: {rule["health"] for rule in rules()} == {"ok"}, WAIT_SECONDS_MAX)
         self.assertGreater(len(rules()), 20)
-        # As Grafana's user, in its container: what is provisioned, and whom that names.
+        # As Grafana's user, in its container: the provisioned files, and the servers they name.
         dashboard = self.engine.get("http://127.0.0.1:3000/dashboards/warpcall.json")
         self.assertEqual(json.loads(dashboard)["uid"], "warpcall")
         source = self.engine.get("http://127.0.0.1:3000/provisioning/datasources/prometheus.yml")

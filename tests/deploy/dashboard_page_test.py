@@ -27,8 +27,8 @@ import processes  # noqa: E402
 from processes import Failure  # noqa: E402
 
 SKIPPED = 77
-# Entries with and without a choice, of several types; one is refused. And more of a slow kind at once
-# than the queue holds.
+# Entries with and without a choice, of several types; one is refused. The slow kind exceeds the queue's limit at
+# once.
 MIX = ",".join([
     "identity:65536=10", "gelu:4096=20", "gelu[implementation=library]:16384:f16=10",
     "softmax:64x1024:bf16=15", "softmax[implementation=manual]:64x1024=5",
@@ -70,7 +70,7 @@ def valued(expression):
 
 
 def legend_of(target, labels):
-    """As Grafana makes it; a label that is not there, or empty, fails the test."""
+    """Grafana's legend; a label that is missing or empty fails the test."""
     def value(match):
         check(labels.get(match[1]), f"the legend {target['legendFormat']} lacks {match[1]}: {labels}")
         return labels[match[1]]
@@ -190,7 +190,7 @@ def await_scrape(api, since, what):
 
 
 def observe(binaries, folder, stack):
-    """Runs everything and returns what the checks look at; Prometheus lives as long as the stack."""
+    """Runs everything and returns the checks' data; Prometheus lives as long as the stack."""
     prometheus, warpcalld, warpcall = binaries
     grpc, metrics = processes.free_addresses(2)
     ports = (f"--listen={grpc}", f"--metrics_listen={metrics}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""deploy/grafana: the files of the dashboard are what its panels say, Grafana can load and show it, and compose
-has it where Grafana reads it."""
+"""deploy/grafana: the files of the dashboard match its panels, Grafana can load and show it, and compose puts it where
+Grafana reads it."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ import processes  # noqa: E402
 DEPLOY = processes.deployed_folder()
 GRAFANA = DEPLOY / "grafana"
 GRID_COLUMNS = 24
-# Those that the panels use. Grafana shows a misspelt one as a suffix and complains of none.
+# Units of the panels. Grafana shows a misspelt one as a suffix and does not complain.
 GRAFANA_UNITS = {"Bps", "bytes", "celsius", "dateTimeFromNow", "flops", "percentunit", "reqps", "s",
                  "short", "watt"}
 BUILT_IN_VARIABLES = {"__rate_interval"}
@@ -74,7 +74,7 @@ class DashboardTest(unittest.TestCase):
         self.assertEqual(marks[0]["datasource"], self.graphs[0]["datasource"])
 
     def test_advice_names_what_people_have(self):
-        """Not what only a build with tests does."""
+        """Advice names no flag of a build with tests only."""
         for panel in self.graphs:
             words = re.findall(r"\bwarpcall\w*", panel["description"])
             self.assertLessEqual(set(words), {"warpcall", "warpcalld"}, panel["title"])
@@ -99,7 +99,7 @@ class DashboardTest(unittest.TestCase):
                          "the file is not what panels.py says: python3 deploy/grafana/dashboard.py write")
 
     def test_legends_tell_series_apart(self):
-        """Those of several servers, too: a legend names each label that the expression leaves."""
+        """Holds for several servers, too: a legend names each label that the expression leaves."""
         for panel in self.graphs:
             if panel["type"] != "timeseries":
                 continue
@@ -219,7 +219,7 @@ class ExpressionsTest(unittest.TestCase):
                    [(9, 0, {}), (10, 0, {'{method="tune", code="NOT_FOUND"}': 1}), (15, 0, {})])
 
     def test_the_first_error_of_its_kind_is_shown(self):
-        """The server has no series of what never happened; the others are seen from the first scrape on."""
+        """The server has no series of events that never happened; the others are seen from the first scrape on."""
         xid = 'warpcall_gpu_xid_errors_total{{instance="i", device="cuda:0", xid="{}"}}'
         cuda = 'warpcall_cuda_errors_total{{instance="i", code="{}"}}'
         shown = {query: [f'{{instance="i", device="cuda:0", xid="{name}"}}' if query == 0 else
@@ -229,7 +229,7 @@ class ExpressionsTest(unittest.TestCase):
                   for name, values in [("first", "_x20 1x5 3x20"), ("again", "_x10 2x40"), ("old", "1x50")]}
         expected = []
         for query, (first, again, _) in shown.items():
-            # From its first sample, at minute 20 and 10, for the interval; then what came on top of it.
+            # Counts from the first sample, at minute 20 and 10, for the interval; then the growth after it.
             expected += [(9, query, {}), (10, query, {again: 2}), (13, query, {again: 2}), (14, query, {}),
                          (20, query, {first: 1}), (23, query, {first: 1}), (24, query, {})]
             expected += [(27, query, {first: 2}), (31, query, {})]

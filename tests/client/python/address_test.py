@@ -1,5 +1,5 @@
-"""Where the Python client finds its server: addresses, the environment's word, tokens, and what it says of a
-server that is not there: as the command line (tests/client/cpp/rpc/address_test.cc)."""
+"""Addresses of the Python client's server: their forms, the environment's variables, tokens, and errors about a server
+that is not there. They equal the command line's (tests/client/cpp/rpc/address_test.cc)."""
 
 import os
 import pathlib

@@ -123,7 +123,7 @@ class BFloat16Test(unittest.TestCase):
         self.assertEqual((operand.data_type, operand.data.tolist()), (BFLOAT16, expected))
 
     def assert_rounded_once(self, dtype, bits):
-        """By values at, and 2**-bits beside, what is halfway between two of the result's type."""
+        """Checks values at, and 2**-bits beside, the middle between two of the result's type."""
         one = np.ones(1, dtype)
         for name, half, up in (("bfloat16", 8, 0x3F81), ("float16", 11, 0x3C01)):
             ulp, tiny = np.ldexp(one[0], 1 - half), np.ldexp(one[0], -bits)
@@ -138,7 +138,7 @@ class BFloat16Test(unittest.TestCase):
         for dtype in (np.float64, np.longdouble):
             with self.subTest(dtype=dtype):
                 self.assert_rounded_once(dtype, np.finfo(dtype).nmant)
-        # As arrays in another order of bytes and of elements, as numbers, and as lists.
+        # Passes arrays in another order of bytes and of elements, numbers, and lists.
         value = 1 + 2**-8 + 2**-30
         for given in (np.full((2, 3), value, ">f8"), np.full((2, 3), value).T, np.full((2, 6), value)[:, ::2],
                       np.float64(value), value, [value, value]):
@@ -215,7 +215,7 @@ class BFloat16Test(unittest.TestCase):
         self.assertEqual((back.dtype, back.tolist()), (ml_dtypes.bfloat16, array.tolist()))
 
     def test_torch_by_its_bits(self):
-        """A stand-in with what is used of a torch tensor: torch itself is not installed here."""
+        """A stand-in with the used parts of a torch tensor: torch itself is not installed here."""
         class Tensor:
             __module__ = "torch"
             dtype, device = "torch.bfloat16", types.SimpleNamespace(type="cpu")

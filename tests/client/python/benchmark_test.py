@@ -1,5 +1,5 @@
-"""Benchmarks as they go: rows that are told when they come, and kept however the call ends. On a server
-that answers part by part as a test says, and on the real one."""
+"""Benchmarks while they run: rows are reported when they come, and kept however the call ends. On a server that answers
+part by part as a test says, and on the real one."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def names(report):
 
 
 class Stream:
-    """Answers each call with what `parts(context)` yields; counts calls, and tells when one has ended."""
+    """Answers each call with the items of `parts(context)`; counts calls, and signals when one has ended."""
 
     def __init__(self, parts):
         self.parts, self.calls, self.ended = parts, 0, threading.Event()
@@ -372,7 +372,7 @@ class BenchmarkTest(unittest.TestCase):
             self.assertEqual([row.verdict for row in told], [""] * len(told))
             self.assertEqual(before_the_end(told), before_the_end(report.rows))
             self.assertGreater(len(told), 2)
-            # Those that are stable have one, or all are too noisy on a machine as busy as this.
+            # Stable rows have a fastest one, or all are too noisy on a machine as busy as this.
             stable = [row.implementation for row in report.rows if not row.error and not row.unstable]
             self.assertLessEqual(set(stable), {row.implementation for row in report.rows if row.verdict})
             self.assertGreater(report.ceilings["300x40"], 0)

@@ -1,6 +1,6 @@
-"""How the Python client's calls end: every status by its class, retries and their limits,
-deadlines, cancelling, closing, servers that are not there or come later; what it sends beside the
-request. Against a server of grpcio's that does what the test says."""
+"""Ends of the Python client's calls: every status by its class, retries and their limits, deadlines, cancelling,
+closing, servers that are not there or come later; and the metadata that it sends beside the request. Against a server
+of grpcio's that does as the test says."""
 
 import asyncio
 import concurrent.futures
@@ -138,7 +138,7 @@ class ScheduleTest(unittest.TestCase):
 
 
 def is_pausing(client, handler):
-    """Before it tries again; of the C++ client nobody can tell, but it soon will be."""
+    """Waits until it pauses before a retry; the C++ client shows nothing, but pauses soon."""
     return handler.calls == 1 if FAST else client._calls._pauses
 
 
@@ -354,8 +354,8 @@ class CancelTest(unittest.TestCase):
         self.assertEqual(list(session.messages()), [])
 
     def test_ctrl_c_ends_the_call(self):
-        # A call whose making is interrupted belongs to nobody yet, and gRPC goes on with it: Ctrl-C is
-        # pressed when the caller waits.
+        # A call that is interrupted while it is made belongs to nobody yet, and gRPC goes on with it: the test presses
+        # Ctrl-C when the caller waits.
         program = ("import linecache, os, signal, sys, threading, time, numpy, warpcall\n"
                    "client = warpcall.connect(sys.argv[1])\n"
                    "def waits():\n"
@@ -447,7 +447,7 @@ class SentTest(unittest.TestCase):
     def test_a_ceiling_that_was_known_stays_known(self):
         lists = [Messages().ListDevicesResponse() for _ in range(2)]
         lists[0].devices.add(name="cpu", measured_bandwidth_bytes_per_second=1e9)
-        lists[1].devices.add(name="cpu")  # it is being measured anew
+        lists[1].devices.add(name="cpu")  # it is being measured again
         answers = [devices.SerializeToString() for devices in lists]
         with FakeServer(lambda request, context: REPLY if request else answers.pop(0)) as server, \
                 warpcall.connect(server.address, timeout=60) as client:

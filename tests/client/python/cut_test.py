@@ -1,5 +1,5 @@
-"""Calls that something between client and server breaks off in the middle of their answer, as HAProxy does with
-`shutdown sessions`: they are tried again. Against a server of HTTP/2 frames, which does so as often as it is told."""
+"""Calls that are cut between client and server in the middle of their answer, as HAProxy does with `shutdown sessions`:
+the client retries them. Against a server of HTTP/2 frames that cuts as often as a test says."""
 
 import asyncio
 import contextlib
@@ -64,7 +64,7 @@ class CuttingServer:
             thread.join()
 
     def serve(self, connection):
-        # The client goes when it has what it came for.
+        # The client leaves once it has its answer.
         with contextlib.suppress(OSError), connection, connection.makefile("rb") as received:
             connection.sendall(frame(SETTINGS))
             received.read(PREFACE_BYTES)

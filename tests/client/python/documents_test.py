@@ -79,7 +79,7 @@ class DocumentsTest(unittest.TestCase):
                 self.assertIn(f">{kernel} 64x48 {row}<", svg)
 
     def run_cell(self, source, names):
-        """As a notebook does: the value of the last expression is shown."""
+        """Runs a cell as a notebook does: shows the value of the last expression."""
         source = source.replace(ADDRESS, self.server.address).replace("4096x4096", "64x48")
         tree = ast.parse(source)
         last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None

@@ -1,5 +1,5 @@
-"""A client in a process that was forked: it refuses all uses at once, and the parent's connection and calls
-stay what they are, whatever the child does with what it has of them, and however it ends."""
+"""A client in a forked process: it refuses all uses at once. The parent's connection and calls stay as they are,
+whatever the child does with its copies of them, and however it ends."""
 
 import subprocess
 import sys
@@ -113,8 +113,8 @@ wide.close()
 loop.run_until_complete(aio.close())
 """
 
-# While the server holds a call, a child does what it is told with client and future, and ends as
-# programs do.
+# While the server holds a call, a child uses client and future as told, and ends as programs
+# do.
 HELD = BEGIN + """
 how, size = sys.argv[2], int(sys.argv[3])
 x = np.ones(size, np.float32)
@@ -219,7 +219,7 @@ class ForkTest(unittest.TestCase):
 
 
 class ConnectionTest(unittest.TestCase):
-    """By a server that sees which connections there are, and which calls end before they are answered."""
+    """Against a server that sees which connections there are, and which calls end before they are answered."""
 
     def setUp(self):
         self.peers, self.begun, self.go_on = [], threading.Event(), threading.Event()

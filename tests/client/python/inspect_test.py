@@ -40,7 +40,7 @@ class InspectTest(unittest.TestCase):
         report = self.gpu.benchmark("gelu", ["64x32", (7, 3)], dtype="float32", device="cpu",
                                     approximate="none", **QUICK,
                                     progress=lambda *at: done.append(at), on_row=told.append)
-        # By problem, and of each as they came.
+        # Sorted by problem, and within a problem in their order of arrival.
         self.assertEqual([row.problem for row in report.rows],
                          [name for name in ("64x32", "7x3") for _ in self.rows["gelu"]])
         self.assertEqual(

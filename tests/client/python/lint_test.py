@@ -1,10 +1,10 @@
-"""The Python client's code by linters: mypy --strict and flake8, those that are there (Debian has both); and
-from PyPI ruff and pyright, of which requirements.txt says the versions.
+"""The Python client's code by linters: mypy --strict and flake8, those that are there (Debian has both); and ruff and
+pyright from PyPI, in the versions of requirements.txt.
 
     lint_test.py BUILD_FOLDER [LintTest|FetchedTest]
 
-What is from PyPI is in BUILD_FOLDER/python_lint, and stays there until requirements.txt changes. Exit status
-77: skipped, for the reason that is printed.
+Packages from PyPI are in BUILD_FOLDER/python_lint, and stay there until requirements.txt changes. Exit status 77:
+skipped, for the reason that is printed.
 """
 
 import importlib.util

@@ -26,7 +26,7 @@ M_ARENA_MAX = -8  # from malloc.h
 
 
 def resident_bytes():
-    """Without what malloc keeps for later, by this test or one before."""
+    """Resident memory, without memory that malloc keeps from this test or earlier ones."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm", encoding="ascii") as file:
@@ -89,8 +89,8 @@ class ManyCallsTest(unittest.TestCase):
             calls(20)
             before = tracemalloc.get_traced_memory()[0]
             calls(200)
-            # One answer is 64 KiB, and what any object is, 200 of them make. The last calls that
-            # were cancelled may still be on their way.
+            # One answer is 64 KiB, as much as 200 ordinary objects. The last cancelled calls may still be on their
+            # way.
             self.assertTrue(eventually(
                 lambda: tracemalloc.get_traced_memory()[0] - before < 20_000),
                 tracemalloc.get_traced_memory()[0] - before)
@@ -120,7 +120,7 @@ class ManyCallsTest(unittest.TestCase):
         asyncio.run(mix())
 
     def test_a_failed_call_keeps_nothing(self):
-        """Not even until Python looks for cycles: who tries again has no memory to spare."""
+        """Memory does not wait for Python's search for cycles: a caller that retries has none to spare."""
         class Refusal:
             """assertRaises would clear the frames that are to let go by themselves."""
 

@@ -23,14 +23,14 @@ BITS = _arrays._narrow(VALUES).view(BFloat16Bits)
 
 
 class WithUnit(np.ndarray):
-    """As those of astropy and unyt."""
+    """An array with a unit, like those of astropy and unyt."""
 
     def to_value(self, unit):
         return self.view(np.ndarray)
 
 
 class OfPint:
-    """As pint's, which has whatever NumPy asks an array for."""
+    """An array like pint's, which has every attribute that NumPy asks for."""
 
     units, magnitude = "m", VALUES
 
@@ -52,7 +52,7 @@ class Sparse:
 
 class MeaningTest(unittest.TestCase):
     def refusals(self):
-        """(what loses its meaning, its class, what to pass instead)."""
+        """(input that would lose its meaning, its class, replacement to pass)."""
         yield np.ma.masked_array(VALUES, VALUES < 0), "MaskedArray", "has a mask", ".filled(value)"
         yield np.ma.masked_array(VALUES), "MaskedArray", "has a mask", ".filled(value)"
         yield np.ma.masked, "MaskedConstant", "has a mask", ".filled(value)"

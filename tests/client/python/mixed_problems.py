@@ -22,7 +22,7 @@ def dtype_of(problem):
 
 
 def wrong_in(problem, result):
-    """None, or what is wrong, by NumPy's float64."""
+    """Returns None, or the error by NumPy's float64."""
     array = result.outputs[0]
     name = result.dtype_name
     if name != TYPE_NAMES[problem.data_type]:

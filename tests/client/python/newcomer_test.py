@@ -27,7 +27,7 @@ PACKAGE = pathlib.Path(ROOT, "client", "python")
 README = (PACKAGE / "README.md").read_text(encoding="utf-8")
 ADDRESS = "127.0.0.1:8470"
 SECONDS_MAX = 240
-# With those that these bring themselves, and what the environment came with.
+# Others are allowed: dependencies of these, and packages of the environment itself.
 NEEDED = {"grpcio", "numpy", "typing_extensions", "pip", "setuptools", "warpcall"}
 
 
@@ -49,8 +49,8 @@ class Newcomer:
         self.environment["PATH"] = f"{self.folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
     def check_pypi(self):
-        """Raises pinned.Missing when what builds the package, or what it needs, can't be had. pip keeps what it
-        has got here: installing hardly asks PyPI again."""
+        """Raises pinned.Missing if the build's tools, or its dependencies, are unavailable. pip keeps its downloads
+        here: installing hardly asks PyPI again."""
         needed = [*requirements("requires"), *requirements("dependencies")]
         pinned.run("pip download", self.folder / "venv" / "bin" / "pip", "download", "--quiet",
                    "--disable-pip-version-check", "--no-input", "--retries", "2",

@@ -1,5 +1,5 @@
-"""How far the Python client's longer work is: told to a callback, or shown by tqdm where that is
-installed. With a tqdm of the tests' own."""
+"""Progress of the Python client's longer work: reported to a callback, or shown by tqdm where that
+is installed. With a tqdm of the tests' own."""
 
 import asyncio
 import sys

@@ -41,7 +41,7 @@ except warpcall.Error as error:
 
 class Proxy:
     """Answers CONNECT with a tunnel to `target`, or with `reply` and its end; None: never. Counts connections, and
-    keeps what was asked for."""
+    keeps the requested targets."""
 
     def __init__(self, target=None, reply=None):
         self._target, self._reply, self.asked, self.connections = target, reply, [], 0

@@ -1,5 +1,5 @@
-"""Calls to several servers by one address, none of which says that it serves: that is so while all that a name leads
-to are told to stop, which serve on for a while."""
+"""Calls to several servers by one address, none of which reports SERVING: so it is while all servers of a name are told
+to stop, and serve on for a while."""
 
 import threading
 import unittest

@@ -1,6 +1,6 @@
-"""Large calls of the Python client in stripes, one for each connection: with the bits of one call on
-the real server; and against a server that does what a test says, that one stripe's failure,
-cancelling, Ctrl-C and close end all of them."""
+"""Large calls of the Python client in stripes, one for each connection. On the real server they give the bits of one
+call; against a server that does as a test says, one stripe's failure, cancelling, Ctrl-C and close end all of
+them."""
 
 import asyncio
 import concurrent.futures
@@ -45,7 +45,7 @@ class BitsTest(unittest.TestCase):
         for kernel, attributes in [("identity", {}), ("gelu", {"approximate": "none"}),
                                    ("softmax", {}), ("softmax", {"axis": 2})]:
             for dtype in ("float32", "float16", "bfloat16"):
-                # One implementation: which is the fastest may depend on how much there is.
+                # Names one implementation, since the fastest may depend on the size.
                 options = {"dtype": dtype, "implementation": "manual", **attributes}
                 whole = self.one.run(kernel, x, **options)
                 self.assertEqual(whole.stripes, 1)
@@ -363,7 +363,7 @@ class EndsTest(unittest.TestCase):
             self.assertEqual(left, set())
 
     def test_ctrl_c_ends_all(self):
-        # Pressed when the main thread waits for its own stripe: a call whose making is interrupted
+        # Ctrl-C comes when the main thread waits for its own stripe: a call that is interrupted while it is made
         # belongs to nobody yet.
         program = ("import os, signal, sys, threading, time, numpy, warpcall\n"
                    "client = warpcall.connect(sys.argv[1], connections=4)\n"

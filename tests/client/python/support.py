@@ -31,7 +31,7 @@ if FAST:
         sys.exit(SKIPPED)
 else:
     os.environ["WARPCALL_PURE"] = "1"
-# For programs that a test starts.
+# Environment for programs that a test starts.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(_PACKAGES), "PYTHONDONTWRITEBYTECODE": "1"}
 
 sys.dont_write_bytecode = True
@@ -92,7 +92,7 @@ class Messages:
 
 
 def before_the_end(rows):
-    """Rows of a benchmark but for what is known when all have come."""
+    """Rows of a benchmark without the fields that are known only at the end."""
     return [dataclasses.replace(row, verdict="", fraction_of_ceiling=0.0) for row in rows]
 
 
@@ -132,9 +132,9 @@ class RealServer(differential.Server):
 
 
 class FakeServer:
-    """A server whose answer to each call `handler(request bytes, context)` makes: bytes, or what it
-    raises or aborts with. Streams: `stream_handler(request iterator, context)`; without one it has no
-    such methods. `stops`, an event: it has a health service, which says that it serves until then."""
+    """A server whose answers `handler(request bytes, context)` makes: bytes, or the exception that it raises or aborts
+    with. Streams: `stream_handler(request iterator, context)`; without one it has no stream methods. `stops`, an event:
+    a health service reports SERVING until it is set."""
 
     def __init__(self, handler, stream_handler=None, address="127.0.0.1:0", credentials=None, stops=None):
         self.watches = 0

@@ -1,4 +1,4 @@
-"""The Python client with servers that encrypt: whom it trusts, and what it shows of itself."""
+"""The Python client with TLS servers: the servers it trusts, and the certificate it shows."""
 
 import os
 import shutil

@@ -1,9 +1,9 @@
 """The Python client's operators of torch: torch's own opcheck on each, models under torch.compile,
-what is refused. Skipped where there is no torch of 2.4 or later.
+refusals. Skipped where there is no torch of 2.4 or later.
 
     torch_test.py BUILD_FOLDER [unittest's arguments]
 
-On a GPU machine BUILD_FOLDER is what tests/gpu/pack.sh made, with its lib/ on LD_LIBRARY_PATH.
+On a GPU machine BUILD_FOLDER is tests/gpu/pack.sh's folder, with its lib/ on LD_LIBRARY_PATH.
 """
 
 import sys

@@ -67,7 +67,7 @@ class Answers:
 
 
 class Server(FakeServer):
-    """One of these answers."""
+    """Gives one of these answers."""
 
     def __init__(self, answers):
         super().__init__(lambda request, context: b"")

@@ -116,7 +116,7 @@ class WireTest(unittest.TestCase):
     def setUp(self):
         self.rng = random.Random(SEED)
 
-    # ---- what protobuf writes, we read ----
+    # ---- protobuf writes, we read ----
 
     def test_every_field_of_the_proto_is_known(self):
         for cls in OURS:
@@ -222,7 +222,7 @@ class WireTest(unittest.TestCase):
         response = _execute.Response(_wire.bytes_field(1, tensor))
         self.assertEqual(response.arrays()[0].shape, (2, 3))
 
-    # ---- what we write, protobuf reads ----
+    # ---- we write, protobuf reads ----
 
     def test_requests_are_what_protobuf_makes_of_them(self):
         numpy_rng = np.random.default_rng(SEED)
