@@ -113,8 +113,8 @@ test_sanitized() {
   note_passed "$folder"
 }
 
-# beside COMMAND...: begins it beside what follows, in a process group of its own, once what was
-# begun so before has ended. Tests wait for much of their time, and compilers never.
+# beside COMMAND...: starts it beside the following steps, in a process group of its own, once the previous such command
+# has ended. Tests wait for much of their time, and compilers never.
 beside() {
   await_beside
   set -m
@@ -123,7 +123,7 @@ beside() {
   set +m
 }
 
-# Until what was begun beside has ended; fails as it did.
+# Waits for the command beside; fails if the command failed.
 await_beside() {
   local pid=$beside_pid
   beside_pid=
@@ -147,9 +147,9 @@ check_addresses() {
   beside test_sanitized asan-gcc
 }
 
-# Compiles the CUDA device and runs what needs no GPU: the start without a driver, the vendor's
-# libraries not being there. Kernels are proved on a GPU, and where there is none they are compiled as
-# quickly as can be, to PTX, in a folder that nobody packs.
+# Compiles the CUDA device and runs the tests that need no GPU: the start without a driver, the vendor's libraries not
+# being there. Kernels are proved on a GPU; without one they are compiled as quickly as can be, to PTX, in a folder that
+# nobody packs.
 check_cuda() {
   if ! command -v nvcc >/dev/null; then
     skip 'the CUDA build' 'there is no nvcc'
@@ -180,8 +180,8 @@ check_cuda() {
   note_passed "$folder"
 }
 
-# gRPC's library is not instrumented, so ThreadSanitizer reports races in what its headers bring that are
-# none: tests/tsan/suppressions.txt. The tests' own programs that are built here do without it.
+# gRPC's library is not instrumented, so ThreadSanitizer reports false races in its headers' code:
+# tests/tsan/suppressions.txt. The tests' own programs that are built here do without it.
 check_threads() {
   echo 'int main() { return 0; }' >"$scratch/tsan.cc"
   if ! g++ -fsanitize=thread "$scratch/tsan.cc" -o "$scratch/tsan" 2>"$logs/tsan-probe.log" ||
@@ -192,7 +192,7 @@ check_threads() {
   step 'tsan: building the server, and the tests of its threads, with ThreadSanitizer'
   configure tsan --preset tsan
   build tsan tsan_tests warpcalld
-  # The server is what is looked at; tests that start a client have the release's.
+  # Only the server is tested; tests that start a client use the release's.
   ln -sf ../../release/bin/warpcall build/tsan/bin/warpcall
   beside test_threads
 }

@@ -27,8 +27,8 @@ import processes  # noqa: E402
 from processes import Failure  # noqa: E402
 
 SKIPPED = 77
-# Entries with and without a choice, of several types; one is refused. The slow kind exceeds the queue's limit at
-# once.
+# MIX has entries with and without a choice, of several types; one is refused. BURST has more of a slow kind at once
+# than the queue holds.
 MIX = ",".join([
     "identity:65536=10", "gelu:4096=20", "gelu[implementation=library]:16384:f16=10",
     "softmax:64x1024:bf16=15", "softmax[implementation=manual]:64x1024=5",

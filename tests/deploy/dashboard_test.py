@@ -74,7 +74,7 @@ class DashboardTest(unittest.TestCase):
         self.assertEqual(marks[0]["datasource"], self.graphs[0]["datasource"])
 
     def test_advice_names_what_people_have(self):
-        """Advice names no flag of a build with tests only."""
+        """Advice names no program that only a build with tests has."""
         for panel in self.graphs:
             words = re.findall(r"\bwarpcall\w*", panel["description"])
             self.assertLessEqual(set(words), {"warpcall", "warpcalld"}, panel["title"])

@@ -40,8 +40,8 @@ CALLS = ["gelu:262144", "--requests", "300", "--concurrency", "6"]
 
 
 class Envoy:
-    """deploy/xds' configuration with these servers, and a port that tells of them; `policy`: of balancing, in place of
-    its own."""
+    """Envoy with deploy/xds' configuration and these servers, and a port that shows their state; `policy`: replaces its
+    own balancing."""
 
     def __init__(self, program, folder, policy=None):
         self.address = f"{NETWORK}.9:{PORT}"
@@ -163,7 +163,7 @@ class EnvoyTest(Replicas):
             envoy.end()
 
     def check_load(self, address, *options):
-        """None of these calls fails, and none is told to be tried again."""
+        """None of these calls fails, and none gets a retry hint."""
         done = processes.load(WARPCALL, address, ["--warmup", "0", "--check", "--deadline", "60", *options])
         self.assertEqual((done["all"]["failed"], done["all"]["retries"]), (0, 0), done["all"]["statuses"])
 

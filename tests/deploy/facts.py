@@ -4,7 +4,7 @@ import re
 import subprocess
 
 MIB = 1 << 20
-# README, "Configuration": what the server holds beside what its flags allow.
+# README, "Configuration": the server's memory beside the memory that its flags allow.
 OWN_MIB = 100
 # Work that does not stop ends with the process so long after the drain: README, "Operations".
 STOP_SECONDS = 2

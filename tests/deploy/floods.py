@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Floods of HTTP/2 frames, as an attacker sends them; what comes back is read and thrown away.
+"""Floods of HTTP/2 frames, as an attacker sends them; answers are read and thrown away.
 
     floods.py KIND HOST:PORT [--seconds 3] [--connections 4] [--source 127.0.0.2] [--ca CA.pem]
 
@@ -29,7 +29,7 @@ def text(value):
     return bytes([len(value)]) + value
 
 
-# HPACK without a table: POST, http, the method's path, and what gRPC asks for.
+# HPACK without a table: POST, http, the method's path, and the headers that gRPC needs.
 CALL = (b"\x83\x86" + b"\x04" + text(b"/warpcall.v1.KernelService/Execute") + b"\x01" + text(b"localhost")
         + b"\x0f\x10" + text(b"application/grpc") + b"\x00" + text(b"te") + text(b"trailers"))
 # A header of 100 bytes that is kept nowhere.
@@ -118,7 +118,7 @@ class Connection:
         self.sent = 0
 
     def step(self):
-        """Reads what there is, and sends what is taken; False when the other side has closed."""
+        """Reads the bytes that are there, and sends as many as are taken; False if the other side has closed."""
         try:
             while True:
                 if self.socket.recv(1 << 16) == b"":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Floods through deploy/haproxy's front: the server behind keeps its memory, and whoever calls beside them is
+"""Floods through deploy/haproxy's front: the server behind keeps its memory, and other callers are
 served.
 
     front_test.py WARPCALLD WARPCALL

@@ -6,7 +6,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
 
-# expect WHAT OUTPUT...: of an nvidia-smi that prints OUTPUT, a line each, and ends with $status.
+# expect WHAT OUTPUT...: nvidia-smi prints OUTPUT, a line each, and ends with $status.
 expect() {
   local what=$1 found
   shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The image's HEALTHCHECK, without an image: it tells a server that is ready from one that is not, whatever the server
-asks of its callers.
+"""The image's HEALTHCHECK, without an image: it tells a server that is ready from one that is not, whatever credentials
+the server requires.
 
     health_check_test.py WARPCALLD
 """
@@ -33,7 +33,7 @@ class HealthCheckTest(unittest.TestCase):
         self.assertIn("--metrics_listen=0.0.0.0:9470", text)
 
     def check(self, metrics):
-        """(status, what it says) of the check, at another port than the image's."""
+        """(status, output) of the check, at another port than the image's."""
         *words, script = self.command
         self.assertEqual(script.count(PORT), 1)
         words.append(script.replace(PORT, f"/{metrics.rpartition(':')[2]} "))

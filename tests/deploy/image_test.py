@@ -44,7 +44,7 @@ SERVICE, CUDA = "localhost/warpcall-service", "localhost/warpcall-cuda"
 USER = 10001
 TOOLS = ("as", "c++", "cc", "clang", "cmake", "cpp", "g++", "gcc", "ld", "make", "ninja", "nvcc", "pip", "protoc",
          "python3")
-OPTIONS = {}  # by main
+OPTIONS = {}  # set by main
 
 
 def run(*command, seconds_max=BUILD_SECONDS_MAX, **options):
@@ -93,7 +93,7 @@ def make_base(buildah, folder):
     if sources.exists():
         (root / "etc/apt/sources.list").unlink()
         shutil.copy(sources, root / "etc/apt/sources.list.d")
-    if "PIP_CERT" in os.environ:  # whoever stands between this machine and PyPI is trusted there as here
+    if "PIP_CERT" in os.environ:  # trust the same proxies to PyPI there as here
         shutil.copy(os.environ["PIP_CERT"], root / "etc/machine.crt")
         (root / "etc/pip.conf").write_text("[global]\ncert = /etc/machine.crt\n", encoding="utf-8")
     run("chroot", root, "apt-get", "clean")
@@ -120,7 +120,7 @@ def digests(folder):
 
 
 class Container:
-    """The image's command in namespaces of its own: what Docker and Kubernetes make of read_only, user and network."""
+    """The image's command in namespaces of its own: read_only, user and network as in Docker and Kubernetes."""
 
     # Without a tmpfs: nothing there is writable but /dev.
     START = """set -e
@@ -244,7 +244,7 @@ class ImageTest(unittest.TestCase):
             self.assertEqual(done, 0, output)
             self.assertIn("gelu on cpu", output)
             self.assertIn(REVISION[:12], container.call("warpcall", "--json", "version")[1])
-            # Load balancers are told first, and what they still send is answered; the second signal ends that.
+            # Load balancers hear first, and their remaining calls are answered; the second signal ends that.
             os.kill(container.process(), signal.SIGTERM)
             processes.wait_until("the lame duck", lambda: "lame_duck_seconds" in container.said(), END_SECONDS_MAX)
             self.assertNotEqual(container.call(*health[1:])[0], 0)
@@ -323,7 +323,7 @@ class CudaTest(unittest.TestCase):
         shutil.copytree(cls.built / "opt/cuda", cls.root / "usr/local/cuda", symlinks=True)
 
     def test_every_library_finds_what_it_is_linked_with(self):
-        """With nothing but them and what both images have."""
+        """Uses only these libraries and those that both images have."""
         libraries = sorted((self.root / "usr/local/cuda/lib64").iterdir())
         for library in libraries:
             linked = run("chroot", self.root, "env", "LD_LIBRARY_PATH=/usr/local/cuda/lib64", "ldd",

@@ -64,7 +64,7 @@ class InstallTest(unittest.TestCase):
                 self.assertNotIn(str(path), text, file.name)
 
     def test_documents_lead_to_what_is_installed_with_them(self):
-        """And alerts to their runbook, where Debian's package has it."""
+        """Alerts lead to their runbook, where Debian's package has it."""
         folder = self.root / "share/doc/warpcall"
         documents = list(folder.rglob("*.md"))
         self.assertGreater(len(documents), 10)
@@ -94,7 +94,7 @@ class InstallTest(unittest.TestCase):
             self.assertIn("gelu", run(self.root / "bin/warpcall", "--server", address, "kernels"))
 
     def test_what_configuring_looks_for(self):
-        """gRPC, Protobuf and Abseil, and what they bring."""
+        """gRPC, Protobuf and Abseil, and their dependencies."""
         (package,) = self.root.glob("lib/**/cmake/warpcall/warpcall-config.cmake")
         found = re.findall(r"find_dependency\((\w+)", package.read_text(encoding="utf-8"))
         self.assertEqual(set(found), {"Threads", "absl", "Protobuf", "gRPC"})
@@ -107,7 +107,7 @@ class PackagesTest(unittest.TestCase):
             if shutil.which(program) is None:
                 raise unittest.SkipTest(f"there is no {program}")
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        # Packages and what they are put together in go elsewhere: the build's folder is left as it is.
+        # Packages and their staging folder go elsewhere: the build's folder is left as it is.
         run("cpack", "--config", BUILD / "CPackConfig.cmake", "-B", cls.folder / "packages")
         cls.packages = {}
         for path in (cls.folder / "packages").glob("*.deb"):
@@ -176,7 +176,7 @@ class PackagesTest(unittest.TestCase):
             (root / path).write_text("secret", encoding="utf-8")
         (root / "var/cache/warpcall").symlink_to("private/warpcall")
         (root / "etc/hosts").touch()
-        # Without what would act on this machine.
+        # Leaves out the programs that would act on this machine.
         environment = {"DPKG_ROOT": str(root), "PATH": str(self.folder / "none")}
         (self.folder / "none").mkdir()
         (self.folder / "none/rm").symlink_to(shutil.which("rm"))

@@ -8,7 +8,7 @@ import re
 MODELS = "kserve/models"
 PLAIN = {"str": {"type": "string"}, "int": {"type": "integer"}, "bool": {"type": "boolean"},
          "float": {"type": "number"}, "object": {}, "ResourceQuantity": {"type": ["string", "integer"]}}
-# Where Kubernetes' definitions are; tried in this order.
+# Groups with Kubernetes' definitions; tried in this order.
 GROUPS = ("io.k8s.api.core.v1.", "io.k8s.apimachinery.pkg.apis.meta.v1.")
 OTHERS = {"K8sIoApiAppsV1DeploymentStrategy": "io.k8s.api.apps.v1.DeploymentStrategy"}
 

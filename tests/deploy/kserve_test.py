@@ -119,7 +119,7 @@ class KServeTest(unittest.TestCase):
                       [port["name"] for port in self.container["ports"]])
 
     def test_pods_are_those_of_the_plain_deployment(self):
-        """Probes, how they end and are replaced, and what they are kept from."""
+        """Probes, ends and replacements of pods, and the restrictions on them."""
         base = manifests.named(self.base, "Deployment")["spec"]
         pod, container = base["template"]["spec"], manifests.container_of(self.base)
         for key in ("startupProbe", "readinessProbe", "livenessProbe", "securityContext", "image"):

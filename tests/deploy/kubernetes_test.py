@@ -41,7 +41,7 @@ DEPLOY = processes.deployed_folder()
 KUBERNETES = DEPLOY / "kubernetes"
 DOCKERFILE = (DEPLOY.parent / "Dockerfile").read_text(encoding="utf-8")
 OVERLAYS = ("cpu", "gpu", "gpus", "mutual-tls")
-# The oldest whose API servers know every field, one between, and the newest that there are schemas of.
+# The oldest version whose API servers know every field, one between, and the newest with schemas.
 VERSIONS = ("v1.29.0", "v1.33.0", "v1.37.0")
 # Fields that may be used in objects that Kubernetes itself does not know, down to the depth at which they are another's
 # (a selector, a scaling rule, Prometheus' own rules) or free.
@@ -91,7 +91,7 @@ def unknown_fields(what, allowed, path):
 
 
 def folder_of(flag, path):
-    """Where the flag's path has to be mounted: a folder, that of a file."""
+    """Mount point for the flag's path: a folder itself, a file's folder."""
     return path if flag == "compile_cache" else os.path.dirname(path)
 
 
@@ -135,7 +135,7 @@ class KubernetesTest(unittest.TestCase):
         cls.rendered["hpa"] = with_components(WHEELS, example(), ["monitoring", "dashboard", "hpa"])
         cls.rendered["keda"] = with_components(WHEELS, example(), ["monitoring", "keda"])
         cls.rendered["tls"] = with_components(WHEELS, example(), ["monitoring", "mutual-tls", "cert-manager"])
-        # Every component but `hpa`, whose place `keda` has, in a namespace of another name.
+        # Every component but `hpa`, which `keda` replaces, in a namespace of another name.
         cls.rendered["all"] = with_components(
             WHEELS, example(), ["monitoring", "dashboard", "mutual-tls", "cert-manager", "keda", *OPTIONAL],
             namespace=ELSEWHERE,
@@ -336,7 +336,7 @@ class KubernetesTest(unittest.TestCase):
         component = named(self.rendered["hpa"], "ConfigMap", "warpcall-dashboard")
         self.assertEqual(component["data"], {"warpcall.json": text})
         self.assertEqual(component["metadata"]["labels"]["grafana_dashboard"], "1")
-        # `kubectl apply` keeps all of it in an annotation, of which there may be so much.
+        # `kubectl apply` keeps all of it in an annotation of limited size.
         self.assertLess(len(json.dumps(component)), 256 * 1024)
 
     def test_promtool_takes_the_rules(self):
@@ -446,7 +446,7 @@ class KubernetesTest(unittest.TestCase):
         self.assertLessEqual({("cpu", 0), ("gpu", 1), ("gpu", 8)}, seen)
 
     def test_a_server_with_these_flags_is_what_the_pods_are_thought_to_be(self):
-        """On free ports, with a lame duck until it is told again: its probes, its metrics, its end."""
+        """Runs on free ports, as a lame duck until the next signal: checks its probes, its metrics, its end."""
         container = container_of(self.rendered["keda"])
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

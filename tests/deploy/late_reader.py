@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""identity by ExecuteStream, whose answer is read SECONDS after all of its input was given to gRPC, or as much as
-went; right, and in time?
+"""Calls identity by ExecuteStream, and reads the answer SECONDS after gRPC has got all of the input, or as much as
+went. Checks that the answer is right and in time.
 
     late_reader.py ADDRESS MIB SECONDS
 
-Servers and proxies hold what nobody reads, and go on when somebody does. One that stops reading a connection while
-a buffer is full never sees what opens its windows (HAProxy 2.6). Exit status 0: the answer was right.
+Servers and proxies hold unread answers, and go on when somebody reads. One that stops reading a connection while a
+buffer is full never sees the frames that open its windows (HAProxy 2.6). Exit status 0: the answer was right.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Kustomizations as kubectl renders them, and what their pods are."""
+"""Kustomizations as kubectl renders them, and the pods in them."""
 
 import pathlib
 import re

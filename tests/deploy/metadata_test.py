@@ -50,7 +50,7 @@ WARPCALLD, FOLDER = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 
 
 def literal(name, value):
-    """In HPACK, kept in no table."""
+    """A header field in HPACK, kept in no table."""
     length, more = len(value), b""
     if length >= 127:
         rest, length = length - 127, 127
@@ -98,7 +98,7 @@ class RawClient:
         self.socket.close()
 
 
-# Over the server's limit, over those of the fronts, and what the server can't decode.
+# Beyond the server's limit, beyond those of the fronts, and headers that the server can't decode.
 TOO_LONG = [(b"x-long-%d" % i, 4000 * b"x") for i in range(3)]
 FAR_TOO_LONG = [(b"x-long-%d" % i, 3900 * b"x") for i in range(16)]
 UNDECODABLE = [(b"x-trace-bin", b"!!! this is not base64 !!!")]
@@ -134,7 +134,7 @@ class LimitsTest(unittest.TestCase):
 
 
 class Watches:
-    """Clients of which each has a call under way, of grpc.health.v1: it tells of the server's end."""
+    """Clients with one call of grpc.health.v1 each under way, which reports the server's end."""
 
     def __init__(self, address, stack):
         self.answers = []

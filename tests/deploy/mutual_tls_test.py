@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""deploy/kubernetes' overlay mutual-tls: the server with the very flags of its pods, the files where they are
-mounted, lets in who shows a certificate, to do what the policies say, and nobody else.
+"""deploy/kubernetes' overlay mutual-tls: the server with the very flags of its pods, the files where they are mounted,
+admits clients with a certificate, within the policies, and no others.
 
     mutual_tls_test.py SOURCE BUILD FOLDER
 
@@ -145,7 +145,7 @@ class MutualTlsTest(AccessCase):
         self.assertNotIn("appProtocol", port)
 
     def test_the_rest_is_the_plain_overlays(self):
-        """Probes, ports, resources, and who scrapes: as without certificates."""
+        """Probes, ports, resources and scrapers are as without certificates."""
         plain = manifests.kubectl(WHEELS, OVERLAY.with_name("cpu"))
         ours, theirs = self.container, manifests.container_of(plain)
         self.assertEqual({key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)},

@@ -47,7 +47,7 @@ class NameServer:
 
     @property
     def queries(self):
-        """For addresses of NAME."""
+        """Queries for addresses of NAME."""
         with self._lock:
             return self._queries
 

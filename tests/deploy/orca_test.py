@@ -93,7 +93,7 @@ def report(address, request=IDENTITY):
 
 @contextlib.contextmanager
 def calling(address, *arguments):
-    """Calls for as long as it is entered, or as many as they are told to be."""
+    """Makes calls until its end, or so many calls."""
     with subprocess.Popen([WARPCALL, "--server", address, "load", *arguments, "--warmup", "0", "--duration", "600"],
                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:

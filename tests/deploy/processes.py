@@ -24,7 +24,7 @@ SCRAPE_SECONDS = 1
 
 
 class Failure(Exception):
-    """Something is not as it must be; the message says what."""
+    """Something is wrong; the message says what."""
 
 
 def wait_until(what, condition, seconds_max):
@@ -38,8 +38,8 @@ def wait_until(what, condition, seconds_max):
 
 
 def run_checks(checks, observe):
-    """Gives what `observe`, called with a folder and an exit stack, returns to each check while the stack
-    lives; prints what became of each, and returns how many failed."""
+    """Passes the result of `observe`, called with a folder and an exit stack, to each check while the stack lives;
+    prints each outcome, and returns the number of failures."""
     failures = 0
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -101,8 +101,8 @@ def idle_metrics(binary):
                 return response.read().decode()
 
 
-# One GPU of a server with TLS, for the expressions that only these give values to: names are those of the
-# public contract, and of each second the device spends a half in a kernel that moves 3e9 bytes.
+# One GPU of a server with TLS, for the expressions that need their values. Names are those of the public contract; the
+# device spends half of each second in a kernel that moves 3e9 bytes.
 GPU_METRICS = """\
 warpcall_build_info{{version="0",compiler="none",cuda="0"}} 1
 warpcall_kernel_bytes_total{{kernel="gelu",implementation="vectorized",device="cuda:0"}} {bytes}

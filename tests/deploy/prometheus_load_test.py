@@ -34,8 +34,8 @@ MIX = ",".join([
     "matmul[implementation=manual]:192x192*192x192=8",
     "gelu[approximate=wrong]:64=5",
 ])
-# Each worker sends when it has its answer: by a plan, what the machine cannot keep up with counts as waiting that
-# the server knows nothing of.
+# Each worker sends when it has its answer: with a schedule, a machine that cannot keep up adds waits that the server
+# does not see.
 LOAD = [MIX, "--requests", "8000", "--warmup", "0", "--concurrency", "4"]
 # Family whose requests take so long in the server that the client's clock sees little else.
 LONG = "manual"
@@ -87,8 +87,8 @@ class Watch:
                 for found, value in self.api.query(expression) if value != 0}
 
     def data(self, expression):
-        """Finite values that come from where they should: the server, or, for what only a GPU has,
-        the simulated one."""
+        """Finite values from their source: the server, or, for metrics that only a GPU has, the simulated
+        one."""
         gpu = GPU_ONLY.search(expression) is not None
         unwanted = JOB if gpu else "simulated_gpu"
         return [value for labels, value in self.api.query(expression)
@@ -106,7 +106,7 @@ def check_rules_give_data(watch):
     for rule in rules:
         name = rule["name"]
         check_equal(f"health of {name} ({rule.get('lastError', '')})", rule["health"], "ok")
-        # An alert compares, and is silent while all is well: what it compares must be there.
+        # An alert compares, and is silent while all is well: its operands must exist.
         expression = re.sub(r" (>|<|==) [0-9.]+", "", rule["query"])
         if rule["type"] == "alerting":
             check(expression != rule["query"], f"{name} compares with no number: {expression}")
@@ -225,7 +225,7 @@ def check_percentiles(watch):
             text = (f"quantile {quantile} of {entry['name']}: bucket {estimate} by Prometheus, "
                     f"{seen} by the client")
             check(estimate <= seen + 1, text)
-            # Beyond the median, what else the machine does delays clients in its own way.
+            # Beyond the median, other work on the machine delays clients in its own way.
             if entry["implementation"] == LONG and quantile == "0.5":
                 check(estimate >= seen - 1, text)
 
@@ -248,7 +248,7 @@ def evaluated_since(api, moment):
 
 
 def observe(binaries, folder, stack):
-    """Runs everything and returns what the checks look at; the servers live as long as the stack."""
+    """Runs everything and returns the checks' data; the servers live as long as the stack."""
     prometheus, warpcalld, warpcall = binaries
     policies = folder / "policies.json"  # a file to read again: only then its failures are counted
     policies.write_text('{"default": {}}')
@@ -257,7 +257,7 @@ def observe(binaries, folder, stack):
     gpu = stack.enter_context(processes.gpu_metrics())
     api = stack.enter_context(processes.prometheus(
         prometheus, folder, processes.deployed_folder() / "prometheus", (metrics, gpu)))
-    # Rates are of what is counted after a first sample.
+    # Rates count the growth after a first sample.
     processes.wait_until("both targets to be scraped",
                          lambda: len(api.query("warpcall_build_info")) == 2, processes.START_SECONDS_MAX)
     # The server measures its own while it has nothing to do.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# deploy/quickstart.sh waits for a server that starts slowly, says what it waits for, and does not wait for one
-# that has left. Its functions run here, with a clock that the test moves and a program in the server's place.
+# deploy/quickstart.sh waits for a server that starts slowly, reports its waiting, and does not wait for a server that
+# has ended. Its functions run here, with a clock that the test moves and a program in the server's place.
 set -euo pipefail
 script=$(dirname "${BASH_SOURCE[0]}")/../../deploy/quickstart.sh
 build=$(mktemp -d)

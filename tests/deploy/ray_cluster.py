@@ -42,7 +42,7 @@ NODE = {"object_store_memory": 80 << 20, "include_dashboard": False}
 HEAD = {"num_cpus": 0, "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 4}}
 FLAGS = ("--devices=cpu", "--self_test=off", "--lanes_per_device=1", "--staging_mib=256", "--log_level=warning",
          "--max_message_mib=64")
-# Blocks are larger than what Ray keeps in its messages (100 KiB), so that a node takes its blocks with it.
+# Blocks exceed the size that Ray keeps in its messages (100 KiB), so that a node takes its blocks with it.
 BLOCKS, ROWS, COLUMNS = 24, 4800, 256
 # Blocks that each node does before it is held.
 FREE = 3
@@ -51,7 +51,7 @@ ATTRIBUTES = {"softmax": {"axis": -1}, "gelu": {"approximate": "tanh"}}
 
 
 def rows_of(batch):
-    """Each row has an id, of which it is made."""
+    """Makes each row from its id."""
     ids = batch["id"][:, None].astype(np.float64)
     return {"id": batch["id"], "x": (8 * np.sin(37 * ids + 1.7 * np.arange(COLUMNS))).astype(np.float32)}
 
@@ -62,7 +62,7 @@ def here():
 
 @ray.remote(num_cpus=0)
 class Gate:
-    """Holds what comes through, from a node's FREE'th block on, until it is opened; counts blocks by node."""
+    """Holds blocks, from a node's FREE'th on, until it is opened; counts blocks by node."""
 
     def __init__(self):
         self.blocks = collections.Counter()
@@ -134,14 +134,14 @@ def children_of(pid):
 
 
 def requests(serving, code="OK"):
-    """{kernel: how many the server has answered so}."""
+    """{kernel: number of the server's answers with that code}."""
     with urllib.request.urlopen(f"http://{serving.metrics_address}/metrics", timeout=30) as response:
         text = response.read().decode()
     counts = collections.Counter()
     for labels, value in re.findall(r"(?m)^warpcall_requests_total\{(.*)\} (\d+)$", text):
         if f'code="{code}"' in labels:
             counts[re.search(r'kernel="(\w*)"', labels)[1]] += int(value)
-    return +counts  # without those of which there are none
+    return +counts  # drops zero counts
 
 
 class RayTest(unittest.TestCase):
@@ -223,7 +223,7 @@ class RayTest(unittest.TestCase):
             server = servers[lost.node_id].pid
             raylet = self.raylet(lost)
             workers = children_of(raylet) - {parent_of(server)}
-            # All but what is ours, which has to end of itself.
+            # Kills all but our server, which has to end by itself.
             for process in (raylet, *workers):
                 os.kill(process, signal.SIGKILL)
             processes.wait_until("the lost node's server to be gone", lambda: not is_alive(server), SECONDS_MAX)
@@ -275,12 +275,12 @@ class RayTest(unittest.TestCase):
         refused = sum((requests(each, "INVALID_ARGUMENT") for each in self.servers.serving().values()),
                       collections.Counter())
         self.assertLessEqual(1, sum(refused.values()))
-        # Those that Ray had given to workers before it knew, two for each.
+        # Ray had given these to workers before it knew, two for each.
         self.assertLessEqual(sum(refused.values()), 2 * NODES)
         self.stop()
 
     def test_kernels_of_several_inputs_and_their_types(self):
-        """By the server of the driver's own node."""
+        """The server of the driver's own node runs them."""
         x = rows_of({"id": np.arange(6)})["x"]
         gain = np.linspace(1, 2, COLUMNS, dtype=np.float32)
         scaled = warpcall_ray.RunKernel(self.servers, "rmsnorm", shared=(gain,), implementation="reference")
@@ -323,7 +323,7 @@ class RayTest(unittest.TestCase):
         self.assertEqual(servers.stop(), {})
 
     def test_what_the_documents_show(self):
-        """As a program of its own, on a few rows."""
+        """Runs as a program of its own, on a few rows."""
         text = (MODULE.parent / "README.md").read_text(encoding="utf-8")
         program = re.search(r"(?s)```python\n(import ray\n.*?)```", text)[1]
         for old, new in ((r'"deploy/ray"', repr(str(MODULE))), ("/data", f"{FOLDER}/data"),

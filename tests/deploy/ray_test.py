@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""deploy/ray on a Ray cluster of three nodes on this machine: rows of which each is right and there once though a node
-is killed with its server, blocks by the server of their own node, what is refused, what is left at the end.
+"""deploy/ray on a Ray cluster of three nodes on this machine: each row is right and there once though a node is killed
+with its server; blocks go to the server of their own node; refusals; remains at the end.
 
     ray_test.py WARPCALLD FOLDER [unittest's arguments]
 

@@ -7,7 +7,7 @@ folder=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$folder"' EXIT
 failures=0
 
-# Builds nothing: what would be built and installed are copies of `true`.
+# Builds nothing: the programs to build and install are copies of `true`.
 mkdir "$folder/bin" "$folder/elsewhere"
 cat >"$folder/bin/cmake" <<'END'
 #!/bin/sh
@@ -32,7 +32,7 @@ git -C "$repository" init --quiet
 git -C "$repository" add .
 git -C "$repository" -c user.name=test -c user.email=test@warpcall.invalid commit --quiet --message test
 
-# expect PATH: it must be there; expect_call TEXT: cmake or cpack must have been told so.
+# expect PATH: it must exist; expect_call TEXT: cmake or cpack must have been called so.
 expect() { [[ -e $1 ]] || { echo "there is no $1"; failures=1; }; }
 expect_call() { grep -q --fixed-strings -- "$1" "$LOG" || { echo "no call has: $1"; cat "$LOG"; failures=1; }; }
 

@@ -86,12 +86,12 @@ class Replica:
             rf'^warpcall_requests_total\{{(?=.*code="OK")(?=.*kernel="{kernel}).*\}} (\d+)$', self.metrics(), re.M)))
 
     def wait_to_answer(self, calls):
-        """As many more."""
+        """Waits until the server has answered so many more calls."""
         before = self.answered()
         processes.wait_until(f"calls of {self.host}", lambda: self.answered() >= before + calls, SECONDS_MAX)
 
     def end(self):
-        """By SIGTERM, as an orchestrator does."""
+        """Ends the server by SIGTERM, as an orchestrator does."""
         self.process.terminate()
         if self.process.wait(timeout=SECONDS_MAX) != 0:
             raise processes.Failure(f"warpcalld left with {self.process.returncode}: {self.log.read_text()}")
@@ -152,7 +152,7 @@ class Balancer:
 
 
 class Load:
-    """Calls without an end, until it is told to report."""
+    """Calls without an end, until it has to report."""
 
     def __init__(self, address, *options):
         self.process = subprocess.Popen(
@@ -168,7 +168,7 @@ class Load:
 
 
 class Replicas(unittest.TestCase):
-    """Three of them, and what is done with them."""
+    """Three replicas, and checks on them."""
 
     COUNT = 3
     FLAGS = ()
@@ -195,7 +195,7 @@ class Replicas(unittest.TestCase):
 
     @contextlib.contextmanager
     def load(self, address, *options, workers=WORKERS):
-        """Calls of which none may fail; they have reached every server when this begins and when it ends."""
+        """Calls, none of which may fail; they reach every server before this begins and before it ends."""
         load = Load(address, "--concurrency", str(workers), *options)
         try:
             for replica in self.replicas:
@@ -211,7 +211,7 @@ class Replicas(unittest.TestCase):
         print(f"{self.id()}: {report['ok']} calls, {report['retries']} retries", flush=True)
 
     def check_spread(self, address):
-        """One call after the other: of several at once a server that is slower has fewer, as it should."""
+        """Makes one call after the other: of several at once a slower server gets fewer, as it should."""
         with self.load(address, workers=1):
             before = [replica.answered() for replica in self.replicas]
             self.replicas[0].wait_to_answer(10 * ENOUGH)
@@ -236,7 +236,7 @@ class Replicas(unittest.TestCase):
 
 
 class SpreadTest(Replicas):
-    """Where no server is busy each has its turn."""
+    """If no server is busy each has its turn."""
 
     def test_calls_in_turns_are_spread(self):
         self.check_spread(self.in_turns())

@@ -31,7 +31,7 @@ X = np.zeros(64, np.float32)
 
 
 class Tally:
-    """How calls ended. Thread-safe."""
+    """Outcomes of calls. Thread-safe."""
 
     def __init__(self):
         self.statuses, self.lock = collections.Counter(), threading.Lock()

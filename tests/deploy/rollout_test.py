@@ -62,7 +62,7 @@ def flags(changes):
 
 
 class Calls:
-    """Calls at RATE without an end, until they are told to report."""
+    """Calls at RATE without an end, until they have to report."""
 
     def __init__(self, kind, attempts, address):
         self.name = f"{kind}, {attempts} attempts"
@@ -99,7 +99,7 @@ class Rollouts(unittest.TestCase):
     CHANGES = {}  # to the manifest's flags
 
     def setUp(self):
-        # Also where this was started in the background of a shell, which has its children ignore it.
+        # Holds even if a shell started this in the background, which makes its children ignore the signal.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.pods = []
@@ -145,7 +145,7 @@ class Rollouts(unittest.TestCase):
             time.sleep(ready_seconds)
         for pod in old:
             self.assertEqual(pod.process.wait(timeout=SECONDS_MAX), 0, pod.log.read_text())
-        # The last one need not have calls: who knows servers that serve does not look for others.
+        # The last one need not get calls: a client with serving servers does not look for others.
         self.listed[0].wait_to_answer(RATE)
         self.check(calls, time.monotonic() - began)
 
@@ -243,8 +243,8 @@ class AgeTest(ByName):
 
 
 class ThroughFront(Rollouts):
-    """Pods at the three addresses that a proxy has in its configuration, one of which is free. `start_front` begins
-    it, and returns when it knows which."""
+    """Pods at the three addresses in a proxy's configuration, one of which is free. `start_front` starts the proxy, and
+    returns once it knows which."""
 
     COUNT_MAX = 3
 

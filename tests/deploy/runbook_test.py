@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/RUNBOOK.md: a section for each alert and none beside, which says what to do with what there is.
+"""docs/RUNBOOK.md: one section for each alert and no others, with actions that need only existing tools.
 
     runbook_test.py WARPCALLD
 
@@ -27,7 +27,7 @@ import processes  # noqa: E402
 DEPLOY = processes.deployed_folder()
 ROOT = DEPLOY.parent
 DOCUMENTS = ("docs/RUNBOOK.md", "docs/UPGRADE.md", "docs/CAPACITY.md")
-# How a section begins; actions may be a table by a label.
+# Start of a section; actions may be a table by a label.
 BEGINS = (r"(?s)\A\n(Page|Ticket)\. \*\*Symptom:\*\* .{40,}?\n\n\*\*Metrics:\*\* .+?\n\n"
           r"\*\*Actions(:\*\*|\*\*[,:])")
 SEVERITIES = {"Page": "page", "Ticket": "ticket"}
@@ -42,7 +42,7 @@ def text_of(path):
 
 
 def anchor_of(heading):
-    """As GitHub makes it."""
+    """The anchor that GitHub makes of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
@@ -88,7 +88,7 @@ class RunbookTest(unittest.TestCase):
                 self.assertEqual(SEVERITIES[text.strip().partition(".")[0]], rule["labels"]["severity"])
 
     def test_each_section_names_the_metrics_of_its_alert(self):
-        """Those that the alert compares, or the ones that its recorded rule is made of."""
+        """A section names the metrics that its alert compares, or those that its recorded rule is made of."""
         groups = [group for name in ("rules", "alerts")
                   for group in yaml.safe_load(text_of(f"deploy/prometheus/{name}.yml"))["groups"]]
         recorded = {rule["record"]: rule["expr"] for group in groups for rule in group["rules"] if "record" in rule}

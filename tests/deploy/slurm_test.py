@@ -29,7 +29,7 @@ SECONDS_MAX = 120
 # Slurm's own default, after which a cancelled job is killed.
 KILL_WAIT_SECONDS = 30
 LAME_DUCK_SECONDS = 1
-# Neither munge nor groups of processes that a container may not have. Memory is what a job asks for.
+# Uses neither munge nor groups of processes, which a container may lack. Memory is counted by request.
 CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}({address})
@@ -196,7 +196,7 @@ if __name__ == "__main__":
     if missing or os.geteuid() != 0:
         print(f"skipped: there is no {missing[0]}" if missing else "skipped: Slurm's daemons want root")
         sys.exit(77)
-    if not os.path.ismount("/sys/fs/cgroup"):  # as in a bare root
+    if not os.path.ismount("/sys/fs/cgroup"):  # a bare root has none
         print("skipped: Slurm's daemons want control groups, at /sys/fs/cgroup")
         sys.exit(77)
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -58,7 +58,7 @@ INSPECTIONS = [["describe", "gelu", "--shape", "64x64"],
                ["profile", "gelu", "--shape", "4096", "--type", "f32"]]
 # nobody's, which every Debian has.
 USER = 65534
-# In the place of each group that the unit has beside its user's; nobody is in it.
+# Replaces each group that the unit has beside its user's; nobody is in it.
 GROUP = 64999
 POSTINST = processes.deployed_folder() / "install" / "debian" / "postinst"
 TOKENS = [f"{digit}" * 32 for digit in "12"]
@@ -148,7 +148,7 @@ class SystemdTest(unittest.TestCase):
         self.assertNotIn("NotifyAccess", self.unit)  # main: its processes have no say
 
     def test_the_flags_are_checked_before_a_start_and_a_reload(self):
-        """With the flags that it starts with; only what passed is read again."""
+        """The check uses the flags of the start; a reload follows only if it passes."""
         self.assertEqual(self.check, [self.program, "--check_flags", *self.words])
         self.assertEqual([line.split() for line in self.unit["ExecReload"]],
                          [self.check, ["/bin/kill", "-HUP", "$MAINPID"]])
@@ -164,7 +164,7 @@ class SystemdTest(unittest.TestCase):
                 self.assertEqual(str(done.returncode), *self.unit["RestartPreventExitStatus"], done.stderr)
 
     def test_the_server_is_the_main_process(self):
-        """It is what SIGTERM reaches, and what may notify systemd."""
+        """SIGTERM reaches the server, and the server may notify systemd."""
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "flags").write_text("listen=127.0.0.1:0\nmetrics_listen=127.0.0.1:0\nlame_duck_seconds=0\n",
@@ -175,13 +175,13 @@ class SystemdTest(unittest.TestCase):
                 self.assertEqual(os.path.realpath(f"/proc/{process.pid}/exe"), os.path.realpath(WARPCALLD))
 
     def start_words(self, flags):
-        """Those of ExecStart= for this build's server and another file."""
+        """Words of ExecStart= for this build's server and another file."""
         changes = {self.program: os.path.abspath(WARPCALLD), f"/etc/warpcall/{FLAGS.name}": str(flags)}
         return [re.sub("|".join(changes), lambda found: changes[found[0]], word) for word in self.shell]
 
     def arguments(self, folder):
-        """As the unit's, with the flags as they stand in the file but on free ports. The program is copied
-        to where another user finds it."""
+        """The unit's arguments, with the file's flags but on free ports. The program is copied to a place where another
+        user finds it."""
         program, flags = folder / "warpcalld", folder / "flags"
         shutil.copy(WARPCALLD, program)
         kept = [word[2:] for word in self.file_words
@@ -191,7 +191,7 @@ class SystemdTest(unittest.TestCase):
         return [program, f"--flagfile={flags}", *processes.FREE_PORTS, "--lame_duck_seconds=0"]
 
     def confine(self):
-        """Between fork and exec: as another user, who has no capabilities, under the unit's filter."""
+        """Runs between fork and exec: as another user, who has no capabilities, under the unit's filter."""
         if os.geteuid() == 0:
             os.setgroups([GROUP for _ in self.groups()])
             os.setgid(USER)
@@ -256,7 +256,7 @@ class SystemdTest(unittest.TestCase):
             subprocess.run(["sh", POSTINST, "configure", ""], env=environment, check=True, timeout=60)
             made = re.findall(r"^groupadd --system (\S+)$", calls.read_text(encoding="utf-8"), re.M)
             self.assertEqual(made, self.groups())
-            # Those that there are stay as they are.
+            # Existing users and groups stay as they are.
             pathlib.Path(folder, "getent").write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
             calls.unlink()
             subprocess.run(["sh", POSTINST, "configure", "0.1.0"], env=environment, check=True, timeout=60)

@@ -36,7 +36,7 @@ from replicas_test import ENOUGH, NETWORK, SECONDS_MAX, Replicas  # noqa: E402
 SKIPPED = 77
 XDS = processes.deployed_folder() / "xds"
 REQUIREMENTS = pathlib.Path(__file__).with_name("envoy_requirements.txt")
-# Those that the resources are of, or hold.
+# Messages that the resources are, or contain.
 MODULES = ["config.listener.v3.listener", "config.route.v3.route", "config.cluster.v3.cluster",
            "config.endpoint.v3.endpoint", "extensions.filters.http.router.v3.router",
            "extensions.filters.network.http_connection_manager.v3.http_connection_manager"]
@@ -60,7 +60,7 @@ def parsed(resources):
 
 
 class ManagementServer:
-    """Serves resources by the aggregated discovery service, and says anew what changed."""
+    """Serves resources by the aggregated discovery service, and sends changes."""
 
     METHOD = "StreamAggregatedResources"
 
@@ -110,7 +110,7 @@ class ManagementServer:
             yield from answers
 
     def take(self, request, names):
-        """The type that the client wants to know of: none where it only says that it took what it was told."""
+        """Returns the type that the client requests; nothing for a mere acknowledgement."""
         if request.HasField("error_detail"):
             self.refused.append(request.error_detail.message)
         if names.get(request.type_url) == set(request.resource_names):

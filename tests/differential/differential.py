@@ -1,8 +1,8 @@
 """An independent client of the service: grpcio and NumPy, no code of this project. Random problems
 over every row that the server lists, each output within a bound per element of float64's.
 
-A PACK is a folder with bin/warpcalld and warpcall.desc (the proto's descriptors, with imports): a
-build folder, or what tests/gpu/pack.sh makes.
+A PACK is a folder with bin/warpcalld and warpcall.desc (the proto's descriptors, with imports): a build folder, or
+tests/gpu/pack.sh's output.
 """
 
 import collections
@@ -124,7 +124,7 @@ DEFAULTS = {"identity": {}, "gelu": {"approximate": "tanh"}, "softmax": {"axis":
             "fused": {"seed": 0},
             "layernorm": {"epsilon": 1e-5}, "rmsnorm": {"epsilon": 1e-6},
             "linear": {"activation": "none", "precision": "ieee"}}
-# So many different problems, of each kernel, go to what is compiled when it is asked for.
+# Number of different problems, for each kernel, that go to code compiled on request.
 COMPILED_PROBLEMS = 48
 # fused's expressions, each with its formula in NumPy and the shapes of its inputs beside that of x0.
 EXPRESSIONS = [
@@ -228,7 +228,7 @@ class Problem:
         return values[0] @ values[1]
 
     def normalized(self, x):
-        """Rows with a mean square of 1, and what they were multiplied with."""
+        """Rows with a mean square of 1, and their factors."""
         if x.size == 0:
             return x, x
         centered = x - x.mean(axis=-1, keepdims=True) if self.kernel == "layernorm" else x
@@ -254,7 +254,7 @@ class Problem:
                 return truth
             x = self.operands()[0]
             normalized, reciprocal = self.normalized(x)
-            sums = (32 + x.shape[-1] / 64) * 2.0**-24  # in parts, one after another
+            sums = (32 + x.shape[-1] / 64) * 2.0**-24  # partial sums, one after another
             off = np.abs(normalized) + reciprocal * values[0].mean(axis=-1, keepdims=True)
             return sums * off * values[1] + 2.0**-24 * np.abs(truth)
         if self.kernel == "linear":  # gelu is steep by 1.13, and off by some 10 units of its input
@@ -279,7 +279,7 @@ class Problem:
         return request
 
     def check(self, response):
-        """None, or what is wrong."""
+        """Returns None, or the error."""
         if len(response.outputs) != 1:
             return f"{len(response.outputs)} outputs, not 1"
         truth = self.truth()
@@ -381,9 +381,9 @@ class Client:
 class Tally:
     """Outcomes of some requests."""
     done: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-    """By (kernel, row, data type)."""
+    """Counts by (kernel, row, data type)."""
     refused: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-    """As UNIMPLEMENTED, which a row or a library may say, by (kernel, asked, data type)."""
+    """UNIMPLEMENTED answers, which a row or a library may give, by (kernel, asked, data type)."""
     devices: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     failures: list = dataclasses.field(default_factory=list)
 
@@ -404,7 +404,7 @@ class Mix:
 
 
 def wrong_in(response, request, problem, families):
-    """None, or what is wrong with the answer; `families` of the kernel's variants, by name."""
+    """Returns None, or the error of the answer; `families` of the kernel's variants, by name."""
     asked, variant = request.implementation, response.launch.variant
     family = families.get(variant)
     if response.implementation != family or asked not in ("", variant, family, f"{family}:{variant}"):
@@ -467,7 +467,7 @@ def client_main(pack, address, mix, index):
 
 
 def run_clients(pack, server, mix):
-    """The clients' Tally. They start anew: gRPC's threads do not survive a fork."""
+    """Runs the clients; returns their Tally. They start anew: gRPC's threads do not survive a fork."""
     with concurrent.futures.ProcessPoolExecutor(
             mix.clients, mp_context=multiprocessing.get_context("spawn")) as pool:
         clients = [pool.submit(client_main, pack, server.address, mix, index)

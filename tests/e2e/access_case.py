@@ -48,7 +48,7 @@ class AccessCase(unittest.TestCase):
         return str(self.folder / name)
 
     def write(self, name, text):
-        """As editors and renewals do: in one step."""
+        """Writes as editors and renewals do: in one step."""
         (self.folder / "new").write_text(text)
         os.replace(self.folder / "new", self.folder / name)
         return self.path(name)

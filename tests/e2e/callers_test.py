@@ -34,7 +34,7 @@ from warpcall import _execute  # noqa: E402
 
 FLOAT32, DONE = 1, 3
 STARTS_MAX = 20
-# In which a server that is not stopped, and ready, has said so.
+# A running, ready server reports it within this time.
 STOPPED_SECONDS = 0.3
 
 
@@ -64,7 +64,7 @@ class CallersTest(AccessCase):
         refused = sum(value for name, value in server.metrics().items()
                       if name.startswith("warpcall_requests_total") and 'code="UNAUTHENTICATED"' in name)
         self.assertEqual(refused, 3)  # identity twice, and a stream
-        # Operators find out who calls, by whichever method.
+        # Operators find out who called, by any method.
         for method in ("ListDevices", "ListKernels"):
             line = f'msg="request failed" peer=ipv4:127.* method={method} code=UNAUTHENTICATED error="the token'
             self.assertTrue(eventually(lambda: re.search(line, server.log_text())), method)
@@ -197,7 +197,7 @@ class CallersTest(AccessCase):
                          ["OK", "UNAUTHENTICATED"])
         self.assertIn('level=warning msg="tokens can be guessed"', server.log_text())
         self.assertNotIn("s1", server.log_text())
-        # As one that was cut in the middle of its last line, say.
+        # A file that was cut in the middle of its last line, say.
         self.write("tokens", "alice s1\nbob B")
         self.assertTrue(eventually(lambda: server.log_text().count('msg="tokens can be guessed"') == 2))
         self.assertEqual(server.stop(), 0)

@@ -140,7 +140,7 @@ class UsersTest(MemoryTest):
         return client
 
     def register(self, client, count):
-        """How many of so many regions the server takes."""
+        """Returns the number of regions that the server takes."""
         for i in range(count):
             try:
                 client.register_system_shared_memory(f"{count}_{i}", self.key, 8)

@@ -40,7 +40,7 @@ def tensor(name, array, datatype="FP32"):
 
 
 def raw_request(model="identity", *, array=X, **more):
-    """As protobuf has it, for what the client's own classes refuse to send."""
+    """A request by protobuf's own messages, since the client's classes refuse to send it."""
     request = service_pb2.ModelInferRequest(model_name=model, **more)
     if not request.inputs:
         request.inputs.add(name="x", datatype="FP32", shape=array.shape)

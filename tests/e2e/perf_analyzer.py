@@ -1,5 +1,5 @@
-"""NVIDIA's perf_analyzer, unchanged: where it comes from, a run of it, and what it said; and the server's
-statistics that it reads.
+"""NVIDIA's perf_analyzer, unchanged: its origin, a run of it, and its output; and the server's statistics that it
+reads.
 
 The program is in the wheel of tritonclient 2.51.0, the last one for glibc 2.36; it links NVIDIA's runtime,
 which comes from PyPI too, and Debian's libb64-0d.
@@ -56,7 +56,7 @@ def fetch(folder):
 
 
 class Failed(Exception):
-    """perf_analyzer ended with another status than 0; the message is what it printed."""
+    """perf_analyzer ended with another status than 0; the message is its output."""
 
 
 class Late(Failed):
@@ -84,13 +84,13 @@ def run(program, address, *arguments):
 class Report:
     """Its verdict on one concurrency."""
     counts: dict
-    """Requests that it sent, and those that the server's statistics grew by, by what it calls them."""
+    """Requests that it sent, and the growth of the server's statistics, by its own names."""
     passes: list
     """(requests a second, mean latency in microseconds as its client sees it) of each window in turn."""
     p50_us: int
     """Median over all windows."""
     server_us: dict
-    """Means on the server, whole microseconds, by what the statistics call them."""
+    """Means on the server, whole microseconds, by the statistics' names."""
 
 
 def read_report(printed):
@@ -106,7 +106,7 @@ def read_report(printed):
 
 
 class Statistics:
-    """ModelStatistics of one model; `folder` is for what protoc makes of the proto."""
+    """ModelStatistics of one model; `folder` holds protoc's output for the proto."""
 
     def __init__(self, address, model, folder):
         path = pathlib.Path(folder) / "inference.desc"

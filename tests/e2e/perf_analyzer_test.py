@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""NVIDIA's perf_analyzer, unchanged, against the real server: it starts, measures, and its requests and the
-server's times that it tells are those that the server counted.
+"""NVIDIA's perf_analyzer, unchanged, against the real server: it starts, measures, and its requests and the server's
+times in its report equal the server's counts.
 
     perf_analyzer_test.py BUILD
 
@@ -80,7 +80,7 @@ class PerfAnalyzerTest(unittest.TestCase):
                    "--shape", "bias:64")
 
     def seconds(self, metrics):
-        """Sums of gelu's durations by the metrics, by what the statistics call them."""
+        """Sums of gelu's durations in the metrics, by the statistics' names."""
         def phases(*names):
             return sum(metrics[f'warpcall_phase_duration_seconds_sum{{kernel="gelu",phase="{name}"}}']
                        for name in names)
@@ -91,7 +91,7 @@ class PerfAnalyzerTest(unittest.TestCase):
                                if name.startswith('warpcall_request_duration_seconds_sum{kernel="gelu"'))}
 
     def test_what_it_tells_is_what_the_server_counted(self):
-        """gelu of 64 KiB: nothing of it is a matter of how fast the machine is."""
+        """gelu of 64 KiB: no check depends on the machine's speed."""
         with tempfile.TemporaryDirectory() as folder, perf_analyzer.Statistics(
                 self.server.address, "gelu_fp32", folder) as statistics:
             for concurrency in ("1", "4"):

@@ -66,7 +66,7 @@ class PhasesTest(unittest.TestCase):
         server.address = self.logged("serving")[0]["listen"]
 
     def start(self, *flags):
-        """A server whose log is self.log(), as JSON."""
+        """Starts a server whose log is self.log(), as JSON."""
         log = self.enterContext(open(self.folder / "log", "wb"))
         server = self.enterContext(PlainServer("--log_format=json", *flags, stderr=log,
                                                env={**os.environ, "NOTIFY_SOCKET": self.manager.name}))
@@ -127,7 +127,7 @@ class PhasesTest(unittest.TestCase):
         self.assertEqual((ready["READY"], ready["STATUS"]), ("1", f"serving on {server.address}"))
         self.assertEqual(self.ask(server, "/readyz"), (200, "ok\n"))
         self.assertEqual(self.phase(server), "serving")
-        # The log's own thread writes each line, and may do so after whoever waits has been told.
+        # The log's own thread writes each line, perhaps after waiters have their answer.
         self.assertTrue(eventually(lambda: self.logged(r"ready after \d+\.\d s")))
         (line,) = self.logged(r"ready after \d+\.\d s")
         self.assertEqual(line["msg"], f"ready after {line['seconds']:.1f} s")

@@ -32,7 +32,7 @@ class PoliciesTest(AccessCase):
                                                   retry=warpcall.Retry(attempts_max=1)))
 
     def refusals(self, server):
-        """By reason, those that there were."""
+        """Refusals that happened, by reason."""
         start = 'warpcall_auth_refusals_total{reason="'
         return {name[len(start):-2]: count for name, count in server.metrics().items()
                 if name.startswith(start) and count > 0}
@@ -116,7 +116,7 @@ class PoliciesTest(AccessCase):
             "alice": {"requests_in_flight_max": 1, "bytes_in_flight_max": 8 << 20}, "bob": {}}},
             "--test_fault_injection")
         alice, bob = self.connect(server, ALICE), self.connect(server, BOB)
-        for size in (3 << 20, 16 << 20):  # one message, and a stream, of inputs alone over it
+        for size in (3 << 20, 16 << 20):  # a message, and a stream; the inputs alone exceed the limit
             with self.assertRaises(warpcall.ResourceExhausted) as caught:
                 alice.identity(np.zeros(size, np.float32))
             self.assertIn("its limit is 8388608 (bytes_in_flight_max)", str(caught.exception))

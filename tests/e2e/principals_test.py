@@ -93,8 +93,8 @@ class PrincipalsTest(AccessCase):
         else:
             self.fail(f"this process never kept the queues filled: {load.longest_ns, load.least_wait_ns}")
         alice, bob = load.device_ns["alice"], load.device_ns["bob"]
-        # Where the machine has other work one call may take long, which its principal is charged with when it
-        # is over: as many as there are lanes are still to be made up for where the sums begin and end.
+        # On a busy machine one call may take long, and its principal is charged when it ends: as many calls as there
+        # are lanes may still be uncharged where the sums begin and end.
         self.assertLess(abs(alice - bob), 0.15 * min(alice, bob) + 2 * LANES * load.longest_ns,
                         (load.device_ns, load.longest_ns, load.least_wait_ns))
 

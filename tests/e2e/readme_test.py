@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""README's commands, run as they stand there, against a server of their own; what they print and
-write is compared with what README shows, but for measured figures. Commands of CONTRIBUTING that
-build or test are not run; what they name must exist: presets, targets, tests, scripts' options. So
-must the implementations that kernels/README.md names.
+"""Runs README's commands as they stand there, against a server of their own, and compares their output and files
+with README, except measured figures. Commands of CONTRIBUTING that build or test are not run, but the presets,
+targets, tests and scripts' options that they name must exist. So must the implementations that kernels/README.md
+names.
 
     readme_test.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -242,7 +242,7 @@ def check_script(source, words):
 
 
 def check_contributing(session, command):
-    """Runs what is quick, and checks what the rest names."""
+    """Runs the quick commands, and checks the names in the others."""
     words = shlex.split(command)
     if words[:2] == ["cmake", "--preset"]:
         check_preset(session.source, words)
@@ -276,7 +276,7 @@ def named_implementations(text):
 
 
 def check_kernels(session, text):
-    """The tables name what the server has, and for its devices nothing else."""
+    """The tables name the server's implementations, and no others for its devices."""
     named = named_implementations(text)
     kernels = json.loads("\n".join(session.run("warpcall --json kernels", None)))["kernels"]
     listed = {key: set() for key in named}

@@ -92,8 +92,8 @@ class SignalsTest(unittest.TestCase):
                 self.assertTrue(eventually(lambda s=server: child_of(s.process.pid) is not None))
                 pid = child_of(server.process.pid)
                 self.assertTrue(eventually(lambda pid=pid: runs(pid, SERVER)))
-                # While the dynamic loader works the program has no say yet, and the kernel drops what
-                # process 1 does not block.
+                # While the dynamic loader works the program cannot act yet, and the kernel drops signals that process 1
+                # does not block.
                 self.assertTrue(eventually(lambda pid=pid: blocks_sigterm(pid)))
                 time.sleep(milliseconds / 1000)
                 os.kill(pid, signal.SIGTERM)
@@ -103,7 +103,7 @@ class SignalsTest(unittest.TestCase):
                 self.assertEqual(server.wait(), 0)
 
     def test_its_libraries_begin_after_it_keeps_signals(self):
-        """Their constructors take most of the time until main. LD_DEBUG tells the order."""
+        """Their constructors take most of the time until main. LD_DEBUG shows the order."""
         run = subprocess.run([SERVER, "--version"], env={**os.environ, "LD_DEBUG": "files"},
                              capture_output=True, text=True, check=True)
         lines = run.stderr.splitlines()
@@ -202,7 +202,7 @@ class SignalsTest(unittest.TestCase):
 
         def begun():
             child[:] = filter(None, [child_of(pid, "self-test-child")])
-            # It has a descriptor of it.
+            # The server has a pidfd of the child.
             return child and any("pidfd" in link for link in links_of(pid))
         self.assertTrue(eventually(begun))
         os.kill(child[0], signal.SIGSTOP)

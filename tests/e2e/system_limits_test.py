@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Limits of the system, from far too low upwards: a server says with status 1 which one is too low and what it needs,
-or it serves, and goes on to.
+"""Limits of the system, from far too low upwards: a server ends with status 1 and names the limit and its need, or it
+serves, and goes on serving.
 
     system_limits_test.py BUILD
 
@@ -71,7 +71,7 @@ class SystemLimitsTest(unittest.TestCase):
                     self.assert_says(server, "cannot start ",
                                      f"RLIMIT_NPROC (ulimit -u), for all processes of this user, is {limit}")
             if started == 2:
-                break  # those above are like it
+                break  # higher ones behave alike
         self.assertGreater(started, 0)
 
     def test_it_needs_no_more_threads_than_it_says(self):

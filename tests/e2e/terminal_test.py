@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""README's session in terminals of 80 and of 120 columns: the commands run as README has them, on a
-pseudo-terminal, against a real server. No line may be wider than the terminal, which would break it; each
-command's exit status is README's, and what it prints has the words of what README shows. In a terminal
-headings and errors are in colours, and with NO_COLOR they are not.
+"""README's session in terminals of 80 and of 120 columns: the commands run as README has them, on a pseudo-terminal,
+against a real server. No line may be wider than the terminal, which would break it; each command's exit status is
+README's, and its output has the words of README's output. In a terminal headings and errors are in colours, and with
+NO_COLOR they are not.
 
     terminal_test.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -128,7 +128,7 @@ def show_readme(terminal, readme, used):
 
 
 def wait_for_bandwidth(session):
-    """The server measures it after its start, and what is advised is longer from then on."""
+    """The server measures it after its start; its advice is longer from then on."""
     deadline = time.monotonic() + SECONDS_MAX
     while not json.loads("\n".join(session.run("warpcall --json devices", None)))["devices"][0][
             "measured_bandwidth_bytes_per_second"]:

@@ -51,7 +51,7 @@ X = np.linspace(-4, 4, 3000, dtype=np.float32)
 
 
 class Collector:
-    """Takes spans, and refuses first as often as it is told to, with a code."""
+    """Takes spans, after refusing as many times as it is told, with a code."""
 
     def __init__(self, refusals=()):
         self.requests = queue.Queue()
@@ -119,7 +119,7 @@ class TracesTest(unittest.TestCase):
         return request
 
     def assert_nested(self, root, phases):
-        """One after the other, each within the request."""
+        """Spans follow each other, each within the request."""
         at = root.start_time_unix_nano
         for phase in phases:
             self.assertEqual(phase.parent_span_id, root.span_id, phase.name)
@@ -156,7 +156,7 @@ class TracesTest(unittest.TestCase):
         self.assertEqual([took[name] for name in ("queue", "copy_in", "h2d", "kernel", "copy_out")],
                          [timing.queue_ns, timing.copy_in_ns, timing.h2d_ns, timing.kernel_ns, timing.d2h_ns])
         self.assertGreater(took["kernel"], 0)
-        # By one clock of one machine, but for what the two clocks' readings are apart.
+        # All times are of one machine's clock, up to the distance between two clocks' readings.
         self.assertGreater(root.start_time_unix_nano, before - 10_000_000)
         self.assertLess(root.end_time_unix_nano, after + 10_000_000)
 
@@ -181,7 +181,7 @@ class TracesTest(unittest.TestCase):
                           "warpcall_kernel_duration_seconds": 1})
 
     def open_metrics(self, server):
-        """As the format's own parser reads them, which refuses what the format does not allow."""
+        """Reads metrics by the format's own parser, which is strict."""
         request = urllib.request.Request(
             f"http://{server.metrics_address}/metrics",
             headers={"Accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3"})

@@ -32,7 +32,7 @@ UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 
 
 def add_field(message):
-    """To a message's descriptor and all within it, but for the entries of maps."""
+    """Adds a field to a message's descriptor and all within it, except the entries of maps."""
     if not message.options.map_entry:
         message.field.add(name=ADDED, number=ADDED_NUMBER, type=9, label=1, json_name="fromANewerVersion")
     for nested in message.nested_type:
@@ -40,7 +40,7 @@ def add_field(message):
 
 
 class Newer:
-    """The newer version's messages, and what each method takes and answers."""
+    """The newer version's messages, and each method's request and response."""
 
     def __init__(self):
         files = descriptor_pb2.FileDescriptorSet.FromString((BUILD / "warpcall.desc").read_bytes())
@@ -199,7 +199,7 @@ class ServersOfOtherVersionsTest(AccessCase):
                                                   retry=warpcall.Retry(attempts_max=1), **options))
 
     def requests_of(self, call):
-        """How many requests the server counts for one call."""
+        """Number of requests that the server counts for one call."""
         def counted():
             return sum(value for name, value in self.server.metrics().items()
                        if name.startswith("warpcall_requests_total{"))
@@ -232,7 +232,7 @@ class ServersOfOtherVersionsTest(AccessCase):
         self.assertEqual([row.name for row in rows], ["reference:float64"])
 
     def test_a_kernel_that_splits_in_a_newer_way_goes_in_one_piece(self):
-        """Where the older client knows the way, it goes in one for each connection."""
+        """If the older client knows the way, the call goes in one piece for each connection."""
         relay = self.relay(newer=Newer())
         x = np.linspace(-4, 4, 4 << 20, dtype=np.float32).reshape(4096, 1024)
         command = ["run", "gelu", "--shape", "4096x1024", "--connections", "4"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a fuzzer for WARPCALL_FUZZ_SECONDS (10) from its corpus; what is new goes beside the program.
-#   fuzz.sh PROGRAM CORPUS
+# Runs a fuzzer for WARPCALL_FUZZ_SECONDS (10) from its corpus; new inputs go beside the program.
+# fuzz.sh PROGRAM CORPUS
 set -euo pipefail
 readonly program=$1 corpus=$2
 mkdir -p "$program.corpus"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the inputs from which the fuzzers start: what is right, or nearly so, of every kind that a
-target tells apart. Files of other names, which hold what once went wrong, stay.
+"""Writes the inputs from which the fuzzers start: right ones, or nearly right ones, of every kind that a target
+distinguishes. Files of other names, which hold inputs that once went wrong, stay.
 
     make_corpus.py              writes tests/fuzz/corpus/TARGET/made_*
 """
@@ -96,7 +96,7 @@ def stream(window, row, data_type, shapes, *messages):
 
 
 def chunk(length, kind=2, run=False, offset=None):
-    """As MakeMessage reads it: at the first gap, or so far behind it."""
+    """A chunk in MakeMessage's format: at the first gap, or so far behind it."""
     kind |= 0 if offset is None else 1
     head = bytes([128 if run else 1, kind, length])
     return head + (b"" if offset is None else struct.pack("<h", offset))

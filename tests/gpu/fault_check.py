@@ -3,7 +3,7 @@
     fault_check.py PACK fault      a device that is lost, and one that runs out of memory
     fault_check.py PACK restart    two GPUs and more: a worker that is killed
 
-Prints what it measured; exit status 1 when something is not as it must be.
+Prints its measurements; exit status 1 when a check fails.
 """
 
 import collections
@@ -62,7 +62,7 @@ def await_healthy(server, gpu, restarts):
 
 
 def lose(server, client, messages, gpu, failures):
-    """Breaks the GPU so often, waiting for it between; whether each request was told."""
+    """Breaks the GPU so often, waiting for it between; returns True if each request got its error."""
     told = True
     for failure in range(failures):
         code = code_of(client.execute, fault_request(messages, "trap", gpu))
@@ -81,7 +81,7 @@ def check_fault(pack):
     ok = check_out_of_memory(client, messages)
     for index, gpu in enumerate(gpus):
         last = index == len(gpus) - 1
-        # One of several has a worker, which is started again twice within a minute.
+        # A GPU beside others has a worker, which is started again twice within a minute.
         ok = lose(server, client, messages, gpu, 3 if len(gpus) > 1 else 1) and ok
         if last:
             break
@@ -124,7 +124,7 @@ def worker_of(server, gpu):
 
 
 class Steady(threading.Thread):
-    """A client of one device, or of any, until told to stop: what became of its requests."""
+    """A client of one device, or of any, until it is stopped; keeps the outcomes of its requests."""
 
     def __init__(self, address, messages, device):
         super().__init__()
@@ -147,7 +147,7 @@ class Steady(threading.Thread):
 
 
 def check_restart(pack):
-    """kill -9 under load: the others serve on, what the GPU had ends with UNAVAILABLE, it is back soon."""
+    """kill -9 under load: the others serve on, the GPU's calls end with UNAVAILABLE, it is back soon."""
     server = Server(pack).await_rows()
     messages = load_messages(pack)
     client = Client(server.address, messages)

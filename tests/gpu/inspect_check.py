@@ -2,7 +2,7 @@
 
     inspect_check.py PACK [OUT]
 
-Prints what it measured; writes a plot and a trace into OUT; exit status 1 when something is not as it must be.
+Prints its measurements; writes a plot and a trace into OUT; exit status 1 when a check fails.
 """
 
 import csv
@@ -39,7 +39,7 @@ def check(condition, text):
 
 
 def value_of(metrics, name, **labels):
-    """Sum over the series of `name` that have the labels; None where there is no such series."""
+    """Sums the series of `name` that have the labels; None if there is none."""
     found = [value for key, value in metrics.items() if re.match(name + r"(\{|$)", key)
              and all(f'{label}="{wanted}"' in key for label, wanted in labels.items())]
     return sum(found) if found else None
@@ -89,9 +89,9 @@ def median_us(client, implementation, *words):
 
 
 def check_duration(server, client, kernel, inputs, piece, data_type, pieces, *more):
-    """The mean of warpcall_kernel_duration_seconds over requests against Benchmark's median. A large request runs
-    in `pieces` whose copies overlap their kernels, so Benchmark times one `piece`: 4096 rows that cuBLASLt
-    multiplies in 2672 us on an H200 take 3028 as eight times 512."""
+    """Compares the mean of warpcall_kernel_duration_seconds over requests with Benchmark's median. A large request runs
+    in `pieces` whose copies overlap their kernels, so Benchmark times one `piece`: 4096 rows that cuBLASLt multiplies
+    in 2672 us on an H200 take 3028 as eight times 512."""
     labels = {"kernel": kernel, "device": "cuda:0"}
     words = ["run", kernel, "--device", "cuda:0", "--output", "/dev/null", "--type", data_type, *more]
     for path in inputs:
@@ -106,7 +106,7 @@ def check_duration(server, client, kernel, inputs, piece, data_type, pieces, *mo
     total = value_of(after, name + "_sum", **labels) - value_of(before, name + "_sum", **labels)
     count = value_of(after, name + "_count", **labels) - value_of(before, name + "_count", **labels)
     mean_us = 1e6 * total / count
-    # As few launches as there were requests: a second of them makes an H200 lower its clocks.
+    # Makes only as few launches as requests: a second of launches makes an H200 lower its clocks.
     harness_us = pieces * median_us(client, implementation, kernel, "--shape", piece, "--type", data_type,
                                     "--iterations", "5", "--warmup", "1", *more)
     ratio = mean_us / harness_us
@@ -133,8 +133,8 @@ def check_durations(server, client, folder):
     for path in (a, b):
         values = np.load(path)
         np.save(path, (values.view(np.uint32) >> 16).astype(np.uint16))
-    # In one piece, since its rows do not lie one after the other: a kernel that comes alone takes up to 5 us longer
-    # than one of Benchmark's, which follow each other, and a piece of this takes 44.
+    # Runs in one piece, since its rows do not lie one after the other. A kernel that comes alone takes up to 5 us
+    # longer than one of Benchmark's, which follow each other, and a piece of this takes 44.
     check_duration(server, client, "matmul", [a, b], "4096x4096x4096", "bf16", 1, "--attribute", "transpose_a=true")
 
 
@@ -213,7 +213,7 @@ LANGUAGES = {"cuda": "cuda", "manual": "cpp", "triton": "triton", "compiled": "c
 
 
 def check_description(kernel, row, told, seconds):
-    """That the launch of a kernel of ours, or of Triton's or the compiler's, is told in full."""
+    """The launch of a kernel of ours, of Triton's or of the compiler's is described in full."""
     languages = [file["language"] for file in told["files"]]
     shown = {file["language"]: file["text"] for file in told["files"]}
     sass = shown.get("sass", "")

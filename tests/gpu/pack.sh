@@ -30,7 +30,7 @@ sort -u "$out/libraries" |
 rm "$out/libraries"
 protoc --proto_path=proto --include_imports --descriptor_set_out="$out/warpcall.desc" \
   warpcall/v1/warpcall.proto
-# That machine has nvml.h, which this one need not have.
+# The other machine has nvml.h, which this one need not have.
 cp --parents tests/gpu/nvml_check.cc server/runtime/cuda/nvml_types.h "$out/"
 cp --parents client/python/warpcall/*.py tests/client/python/{support,torch_test}.py \
   tests/differential/differential.py "$out/"

@@ -1,4 +1,4 @@
-"""The table of peers in BENCHMARKS.md, of what run.sh's step `peers` left: peers_table.py PEERS_BENCH.LOG PEERS.LOG
+"""The table of peers in BENCHMARKS.md, from the logs of run.sh's step `peers`: peers_table.py PEERS_BENCH.LOG PEERS.LOG
 
 A row is Warpcall's fastest kernel of its own for a problem, in CUDA or generated at run time, beside the fastest of
 each group of peers; Warpcall's rows in Triton's language and of libraries count with those peers.
@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "bench")]
 from peers_problems import PROBLEMS, PRODUCTS
 
 OTHERS = ["quack", "flash_attn"]
-# Column -> what its peers are called in the two logs.
+# Column -> names of its peers in the two logs.
 PEERS = {
     "torch": ["torch"],
     "torch.compile": ["torch.compile"],
@@ -77,7 +77,7 @@ def own_of(ours):
 
 
 def ceiling_of(problem, row, ours, shares):
-    """The row's share of what bounds the problem."""
+    """The row's share of the problem's bound."""
     share = shares.get(problem, {}).get(row)
     copied = ours[row][1]
     # A product of few rows is bound by the bytes that it moves.
@@ -99,7 +99,7 @@ def table(bench_log, peers_log):
         ours, peers, refused = ours_of.get(problem), peers_of.get(problem), refused_of.get(problem, {})
         if not ours or peers is None:
             raise SystemExit(f"{problem!r} is missing in {peers_log if ours else bench_log}")
-        # As PyTorch exposes it and as the row calls it, cuBLASLt has one name: the faster counts.
+        # cuBLASLt has one name for PyTorch's call and for the row's: the faster counts.
         rows = {**ours, **{peer: min(result, ours.get(peer, result)) for peer, result in peers.items()}}
         own = own_of(ours)
         best = fastest(rows, [peer for names in columns.values() for peer in names])

@@ -7,7 +7,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly logs=${OUT:-$here/logs}
-# Where benchmarks find the programs that they start.
+# Folder of the programs that benchmarks start.
 export WARPCALL_TEST_BIN_DIR=$here/bin
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 mkdir -p "$logs"
@@ -37,7 +37,7 @@ conformance() {
     --gtest_filter=-FusedGpuTest.*
 }
 
-# A thousand random expressions, compiled and run; what that takes, and what the cache then holds.
+# A thousand random expressions, compiled and run; prints their time, and the cache's content afterwards.
 expressions() {
   step expressions "$here/bin/kernels_conformance_test" --gtest_filter='FusedGpuTest.*'
 }
@@ -47,8 +47,8 @@ variants() {
   WARPCALL_TEST_DEVICE_KIND=cuda TAIL_LINES=90 step variants "$here/bin/kernels_variants_test"
 }
 
-# Our declarations of NVML against the toolkit's, where that has a compiler beside it; then what
-# the profiler and the monitor say of known work.
+# Compares our declarations of NVML with the toolkit's, where that has a compiler beside it; then the profiler's and the
+# monitor's figures with known work.
 observe() {
   local include=${CUDA_HOME:-/usr/local/cuda}/include
   if [[ -e $include/nvml.h ]] && command -v g++ >/dev/null; then
@@ -58,7 +58,7 @@ observe() {
     echo "== nvml_check: skipped, there is no $include/nvml.h or no g++"
   fi
   TAIL_LINES=120 step observe "$here/bin/gpu_observe_test" --gtest_filter=-NcuTest.*
-  # In a process that CUPTI has not touched yet.
+  # Needs a process that CUPTI has not touched yet.
   TAIL_LINES=60 step observe_ncu "$here/bin/gpu_observe_test" --gtest_filter=NcuTest.*
 }
 

@@ -3,7 +3,7 @@
     service_check.py PACK service    mixed (18 000 requests from 8 clients, each checked; growth of memory) and
                                      latency (inside the server, and the rate of large requests)
 
-Prints what it measured; exit status 1 when something is not as it must be.
+Prints its measurements; exit status 1 when a check fails.
 """
 
 import multiprocessing
@@ -35,7 +35,7 @@ ROUNDS = 3
 # allocations, at 4 KiB for each request of the round; the system may take back pages of files.
 GROWTH_BYTES_MAX = {"pinned": 0, "used": 0, "pool": 256 << 20, "driver": 16 << 20,
                     "resident": (4 << 10) * ROUND_PHASES * PHASE_REQUESTS}
-# The server gives back what malloc keeps once it has rested for a second, and looks once a second.
+# The server gives back malloc's memory once it has rested for a second, and looks once a second.
 REST_SECONDS = 3
 REST_SECONDS_MAX = 30
 
@@ -52,7 +52,7 @@ def device_memory_bytes():
 
 
 def resident_bytes(server):
-    """By kind, as proc(5) calls them: RssAnon, RssFile, RssShmem."""
+    """Resident memory by kind, as proc(5) calls them: RssAnon, RssFile, RssShmem."""
     with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
         return {kind: int(kib) << 10 for kind, kib in re.findall(r"^(Rss\w+):\s+(\d+) kB$", status.read(), re.M)}
 
@@ -105,7 +105,7 @@ def check_growth(memory):
 
 
 def check_mixed(pack):
-    """Shapes are random, so what is kept for shapes seen before fills up first; then they come again, and nothing
+    """Shapes are random, so the caches for shapes seen before fill up first; then the shapes come again, and nothing
     may grow."""
     server = Server(pack).await_rows()
     seed = int(os.environ.get("WARPCALL_TEST_SEED", random.SystemRandom().randrange(1 << 30)))

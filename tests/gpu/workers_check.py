@@ -4,7 +4,7 @@
     workers_check.py PACK balance    requests that name no device, closed and open loop
     workers_check.py PACK hop        what a worker costs a small request
 
-Prints what it measured; exit status 1 when something is not as it must be. With one GPU: skipped.
+Prints its measurements; exit status 1 when a check fails. With one GPU: skipped.
 """
 
 import collections
@@ -19,7 +19,7 @@ import numpy as np
 from differential import FLOAT32, Client, Mix, Problem, Server, load_messages, run_clients
 from service_check import CLIENTS, WARM_REQUESTS, gelu_request
 
-# How far the most served may be from the least.
+# Largest ratio of the most served to the least.
 BALANCE_MAX = 1.15
 SECONDS = 5
 

@@ -45,7 +45,7 @@ def sections_of(cubin):
 
 
 def parameters_of(cubin, entry):
-    """Sizes of the kernel's parameters, by what the assembler noted for the driver."""
+    """Sizes of the kernel's parameters, as the assembler recorded them for the driver."""
     info, at, sizes = sections_of(cubin)[f".nv.info.{entry}"], 0, {}
     while at < len(info):
         form, attribute, length = struct.unpack_from("<BBH", info, at)

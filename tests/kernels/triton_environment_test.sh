@@ -74,7 +74,7 @@ END
 find_triton offline_build -DWARPCALL_TRITON_PYTHON="$scratch/offline"
 expect '|pip install triton failed: ERROR: No matching distribution found for triton==3.6.0'
 
-# One that works is installed once, and again when what is wanted changes.
+# A working environment is installed once, and again when its requirements change.
 program works <<'END'
 #!/bin/sh
 for environment; do :; done

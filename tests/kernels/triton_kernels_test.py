@@ -34,7 +34,7 @@ ROUNDING = {"float32": (2.0 ** -24, 2.0 ** -149), "float16": (2.0 ** -11, 2.0 **
 
 
 class Memory:
-    """As much of a torch tensor as the interpreter asks for: bytes of NumPy's at an address."""
+    """The parts of a torch tensor that the interpreter uses: bytes of NumPy's at an address."""
 
     def __init__(self, data_type, array):
         self.dtype, self.array = data_type, array
@@ -84,14 +84,14 @@ def widen(array, data_type):
 
 
 def dot(self, a, b, total, *_):
-    """In place of the interpreter's, which multiplies bfloat16 numbers by their bits."""
+    """Replaces the interpreter's, which multiplies bfloat16 numbers by their bits."""
     a, b = (widen(each.data, "bfloat16").astype(np.float32) if each.dtype.scalar == tl.bfloat16 else each.data
             for each in (a, b))
     return interpreter.TensorHandle(np.matmul(a, b, dtype=total.data.dtype) + total.data, total.dtype.scalar)
 
 
 def reduce_by_halves(self, inputs):
-    """In place of the interpreter's, which calls the function that combines once for each element."""
+    """Replaces the interpreter's, which calls the combining function once for each element."""
     parts = [each.handle.data for each in inputs]
     while parts[0].shape[self.axis] > 1:
         halves = [self.to_tensor(half, each.dtype) for each, part in zip(inputs, parts)
@@ -203,7 +203,7 @@ class KernelsTest(unittest.TestCase):
         self.check(data_type, widen(y.array, data_type), truth, truth * (48 + 2.5 * distance) * UNIT + 1e-37)
 
     def sizes_of(self, variant):
-        """Rows and columns at the ends of what the variant is for."""
+        """Rows and columns at the ends of the variant's range."""
         columns, rows = variant.constants["COLUMNS"], variant.constants.get("ROWS", 1)
         step = variant.arguments["n"].divisible_by
         is_loop = "ROWS" not in variant.constants

@@ -54,8 +54,8 @@ def read_table():
 
 
 def tests_of(build):
-    """Those of our programs that each test which ctest would run in `build` has in its command line, whether they
-    have been built or not."""
+    """Our programs, built or not, in the command line of each test that ctest would run in
+    `build`."""
     programs = {}
     for file in build.rglob("CTestTestfile.cmake"):
         for name, words in re.findall(r'^add_test\(\[=\[(.+?)\]=\] (".*")', file.read_text(), re.MULTILINE):
@@ -237,7 +237,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # So that what was put in is taken out again.
+    # Ends by an exception, so that a mutant is taken out again.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         sys.exit(0 if main() else 1)

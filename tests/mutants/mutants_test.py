@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""mutants.py on a project of one file and two tests: of its mutants one is killed, one survives, one does not
-compile; what it copies, puts in and takes out."""
+"""mutants.py on a project of one file and two tests, with three mutants: one is killed, one survives, one does not
+compile. Checks the files that it copies, changes and restores."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ from mutants import Mutant  # noqa: E402
 FILES = {
     "CMakePresets.json": """{"version": 6, "configurePresets":
         [{"name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/release"}]}""",
-    # "Compiles" what says that it does; a test looks for a word.
+    # Compiles if the text says so; a test looks for a word.
     "CMakeLists.txt": """
 cmake_minimum_required(VERSION 3.25)
 project(planted NONE)

@@ -16,7 +16,7 @@ fail() {
   failures=1
 }
 
-# $1: whose output; $2: it; the rest must be in it.
+# $1: the output's name; $2: the output; it must contain the other arguments.
 holds() {
   local what=$1 text=$2
   shift 2

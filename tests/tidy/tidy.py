@@ -233,7 +233,7 @@ LIBRARIES = {
     "nanobind": "nanobind/",
     "test": "gtest/ gmock/ benchmark/ sanitizer/",
 }
-# Every room may use these: what an element of a tensor is, headers without a folder, and
+# Every room may use these: the elements of a tensor, headers without a folder, and
 _COMMON = "proto/common/"
 _SYSTEM = "absl/ sys/ arpa/ net/ netinet/ linux/"
 _OWN = "kernels/ server/ client/ proto/ tests/"
@@ -314,14 +314,14 @@ def check_conditionals(source):
 
 
 _COPY_PLACE = "server/engine/host_copy.h"
-# Where no tensors pass.
+# Files without tensors.
 _NO_TENSORS = ("server/transport/reflection_service.cc",)
 _COPIES = re.compile(r"(memcpy|memmove|mempcpy|bcopy|copy_n|std::copy|CopyTo|DumpToSingleSlice|c_copy"
                      r"|std::ranges::copy)[(<]")
 
 
 def check_copies(source):
-    """Where tensors pass through, the host copies bytes in one place, which counts them."""
+    """In files with tensors, the host copies bytes in one place, which counts them."""
     if not source.path.startswith(("server/engine/", "server/transport/", "server/worker/")) or \
             source.path in (_COPY_PLACE, *_NO_TENSORS):
         return
@@ -357,7 +357,7 @@ def check_listed(sources):
 # ---- documents ----------------------------------------------------------------------------------
 
 def anchors_of(text):
-    """As GitHub makes them of a document's headings."""
+    """Anchors that GitHub makes of a document's headings."""
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
             for heading in re.findall(r"^#+ (.*)$", text, re.M)}
 

@@ -372,7 +372,7 @@ class BenchmarkTest(unittest.TestCase):
             self.assertEqual([row.verdict for row in told], [""] * len(told))
             self.assertEqual(before_the_end(told), before_the_end(report.rows))
             self.assertGreater(len(told), 2)
-            # Stable rows have a fastest one, or all are too noisy on a machine as busy as this.
+            # Stable rows have a verdict, or all are too noisy on a machine as busy as this.
             stable = [row.implementation for row in report.rows if not row.error and not row.unstable]
             self.assertLessEqual(set(stable), {row.implementation for row in report.rows if row.verdict})
             self.assertGreater(report.ceilings["300x40"], 0)

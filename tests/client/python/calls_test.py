@@ -138,7 +138,7 @@ class ScheduleTest(unittest.TestCase):
 
 
 def is_pausing(client, handler):
-    """Waits until it pauses before a retry; the C++ client shows nothing, but pauses soon."""
+    """Returns True before a retry; the C++ client cannot show it, but pauses soon."""
     return handler.calls == 1 if FAST else client._calls._pauses
 
 

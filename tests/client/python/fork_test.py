@@ -113,8 +113,8 @@ wide.close()
 loop.run_until_complete(aio.close())
 """
 
-# While the server holds a call, a child uses client and future as told, and ends as programs
-# do.
+# While the server holds a call, a child uses client
+# and future as told, and ends as programs do.
 HELD = BEGIN + """
 how, size = sys.argv[2], int(sys.argv[3])
 x = np.ones(size, np.float32)

@@ -89,8 +89,8 @@ class ManyCallsTest(unittest.TestCase):
             calls(20)
             before = tracemalloc.get_traced_memory()[0]
             calls(200)
-            # One answer is 64 KiB, as much as 200 ordinary objects. The last cancelled calls may still be on their
-            # way.
+            # One answer is 64 KiB, as much as 200 ordinary objects.
+            # The last cancelled calls may still be on their way.
             self.assertTrue(eventually(
                 lambda: tracemalloc.get_traced_memory()[0] - before < 20_000),
                 tracemalloc.get_traced_memory()[0] - before)
