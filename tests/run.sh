@@ -68,8 +68,8 @@ run_ctest() {
   step "$name: $(grep 'tests passed' "$logs/$name-ctest.log")"
 }
 
-# State that decides if the tests of build/FOLDER could end otherwise than before: its programs, which ninja leaves
-# alone when nothing changes, and the scripts.
+# State that decides if the tests of build/FOLDER could end otherwise than before: its programs,
+# which ninja leaves alone when nothing changes, and the scripts.
 programs_of() {
   find build/"$1"/bin build/"$1"/tests/bin -maxdepth 1 -type f -executable -printf '%p %s %T@\n' | sort
   find tests deploy -type f ! -name '*.cc' ! -name '*.h' -printf '%p %s %T@\n' | sort
@@ -113,8 +113,8 @@ test_sanitized() {
   note_passed "$folder"
 }
 
-# beside COMMAND...: starts it beside the following steps, in a process group of its own, once the previous such command
-# has ended. Tests wait for much of their time, and compilers never.
+# beside COMMAND...: starts it beside the following steps, in a process group of its own, once the
+# previous such command has ended. Tests wait for much of their time, and compilers never.
 beside() {
   await_beside
   set -m

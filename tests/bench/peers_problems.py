@@ -78,7 +78,7 @@ class Problem:
 
     @property
     def flops(self):
-        """Operations of products, two for each term; 0 for other problems, which are not measured by arithmetic."""
+        """Operations of products, two for each term; 0 for problems not measured by arithmetic."""
         if self.kernel not in PRODUCTS:
             return 0
         return 2 * math.prod(self.output) * self.shapes[0][1]

@@ -41,7 +41,7 @@ IN_FLIGHT = 64
 SAMPLES_MIN = 5
 # The C++ client takes its turns after so many parts of the time.
 ROUNDS = 3
-# Calls of one kind follow each other for so long: the first ones after another kind find cold caches.
+# Calls of one kind follow each other so long: the first after another kind find cold caches.
 RUN_SECONDS = 0.05
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 COLUMNS = ["bare", "warpcall", "fast", "stream", "protobuf", "tritonclient", "C++"]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Cost of scraping /metrics for the requests beside it: `warpcall load` with identity of 4 KiB from several
-connections, in windows with and without scrapes by turns.
+"""Cost of scraping /metrics for the requests beside it: `warpcall load` with identity of 4 KiB from
+several connections, in windows with and without scrapes by turns.
 
     scrape_bench.py BIN_FOLDER [--seconds S] [--pairs N] [--scrapes N]
 
-Exit status 1 when a scrape or a request fails. The scraper and the load share the machine with the server, so the
-figures include their cost, too.
+Exit status 1 when a scrape or a request fails. The scraper and the load share the machine with the
+server, so the figures include their cost, too.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Calls without an end, and compares each answer with NumPy's, until standard input ends; then reports.
+"""Calls and compares each answer with NumPy's until standard input ends; then reports.
 
     chaos_client.py KIND SOURCE SEED ADDRESS...
 

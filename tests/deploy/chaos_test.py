@@ -144,7 +144,7 @@ def faster_rules(folder, targets):
 
 
 def start_callers(options, routes, folder, stack):
-    """Starts the callers of each kind that this machine has; returns them, and the kinds that it lacks."""
+    """Starts each kind of caller that this machine has; returns them, and the missing kinds."""
     module = pathlib.Path(options.build) / "fast" / "module"
     kinds, lacking = KINDS, []
     if not module.exists():

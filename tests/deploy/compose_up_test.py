@@ -49,7 +49,7 @@ OPTIONS = {}  # set by main and setUpModule
 
 
 def server_image(folder):
-    """An archive with the content of target `cpu`: `service`, and the programs that are built already."""
+    """An archive with the content of target `cpu`: `service`, and the programs already built."""
     buildah = image_test.Buildah(folder / "store")
     image_test.make_base(buildah, folder)
     buildah.build("service", image_test.SERVICE)

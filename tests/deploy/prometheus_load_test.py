@@ -3,9 +3,9 @@
 
     prometheus_load_test.py WARPCALLD WARPCALL
 
-Every expression of every rule, alert and panel must give data; counters must equal the load generator's, and
-percentiles must agree with its own clock. A simulated GPU, scraped beside the server, gives the metrics that only GPUs
-have. Exit status 77: skipped, there is no Prometheus.
+Every expression of every rule, alert and panel must give data; counters must equal the load
+generator's, and percentiles must agree with its own clock. A simulated GPU, scraped beside the
+server, gives the metrics that only GPUs have. Exit status 77: skipped, there is no Prometheus.
 """
 
 import datetime
@@ -87,8 +87,8 @@ class Watch:
                 for found, value in self.api.query(expression) if value != 0}
 
     def data(self, expression):
-        """Finite values from their source: the server, or, for metrics that only a GPU has, the simulated
-        one."""
+        """Finite values from their source: the server, or, for metrics that only a GPU has, the
+        simulated one."""
         gpu = GPU_ONLY.search(expression) is not None
         unwanted = JOB if gpu else "simulated_gpu"
         return [value for labels, value in self.api.query(expression)

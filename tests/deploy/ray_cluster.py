@@ -230,7 +230,7 @@ class RayTest(unittest.TestCase):
         self.check_output(self.collect(kill))
         self.assertEqual(len(servers), NODES)
         counts = self.check_calls()
-        # Calls under way on the lost node were repeated, and finished ones whose results had not been fetched.
+        # The lost node's calls were repeated: those under way, and finished ones not yet fetched.
         self.assertGreater(sum(counts.values()), BLOCKS)
         print(f"{BLOCKS} blocks: {[counts[node.node_id] for node in self.nodes]}, of which the second was lost")
         self.stop()

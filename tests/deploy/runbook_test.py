@@ -88,7 +88,7 @@ class RunbookTest(unittest.TestCase):
                 self.assertEqual(SEVERITIES[text.strip().partition(".")[0]], rule["labels"]["severity"])
 
     def test_each_section_names_the_metrics_of_its_alert(self):
-        """A section names the metrics that its alert compares, or those that its recorded rule is made of."""
+        """A section names the metrics that its alert compares, or its recorded rule uses."""
         groups = [group for name in ("rules", "alerts")
                   for group in yaml.safe_load(text_of(f"deploy/prometheus/{name}.yml"))["groups"]]
         recorded = {rule["record"]: rule["expr"] for group in groups for rule in group["rules"] if "record" in rule}

@@ -1,8 +1,8 @@
 """An independent client of the service: grpcio and NumPy, no code of this project. Random problems
 over every row that the server lists, each output within a bound per element of float64's.
 
-A PACK is a folder with bin/warpcalld and warpcall.desc (the proto's descriptors, with imports): a build folder, or
-tests/gpu/pack.sh's output.
+A PACK is a folder with bin/warpcalld and warpcall.desc (the proto's descriptors, with imports): a
+build folder, or tests/gpu/pack.sh's output.
 """
 
 import collections
@@ -102,8 +102,8 @@ def softmax(x, axis):
 
 
 def random_size(rng, size_max):
-    """A size of any order of magnitude alike; half of them lie beside a multiple of what vectors or blocks of threads
-    take at once."""
+    """A size of any order of magnitude alike; half of them lie beside a multiple of what vectors or
+    blocks of threads take at once."""
     size = int(2 ** rng.uniform(0, math.log2(size_max)))
     step = 1 << rng.randrange(3, 9)
     if size < step or rng.random() < 0.5:
@@ -126,7 +126,7 @@ DEFAULTS = {"identity": {}, "gelu": {"approximate": "tanh"}, "softmax": {"axis":
             "linear": {"activation": "none", "precision": "ieee"}}
 # Number of different problems, for each kernel, that go to code compiled on request.
 COMPILED_PROBLEMS = 48
-# fused's expressions, each with its formula in NumPy and the shapes of its inputs beside that of x0.
+# fused's expressions, each with its formula in NumPy and its inputs' shapes beside that of x0.
 EXPRESSIONS = [
     ("gelu(x0 + x1)", lambda x0, x1: gelu(x0 + x1, "tanh"), lambda dims: [dims[-1:]]),
     ("where(x0 < x1, x0 * 0.5, -x1)", lambda x0, x1: np.where(x0 < x1, x0 * 0.5, -x1),
@@ -417,8 +417,8 @@ def wrong_in(response, request, problem, families):
 def rng_of_shapes(rng, kernel, rows, asked):
     """Generator for a problem's shapes, type and attributes; `rows`: the kernel's, with families.
 
-    Problems that the server has to compile for come again, as real clients' problems do; otherwise a run would measure
-    the compiler.
+    Problems that the server has to compile for come again, as real clients' problems do; otherwise
+    a run would measure the compiler.
     """
     compiled = "compiled" in (rows.values() if kernel == "fused" else [rows[asked]])
     return random.Random(f"{kernel} {rng.randrange(COMPILED_PROBLEMS)}") if compiled else rng
@@ -467,7 +467,7 @@ def client_main(pack, address, mix, index):
 
 
 def run_clients(pack, server, mix):
-    """Runs the clients; returns their Tally. They start anew: gRPC's threads do not survive a fork."""
+    """Runs new processes; returns their Tally. gRPC's threads do not survive a fork."""
     with concurrent.futures.ProcessPoolExecutor(
             mix.clients, mp_context=multiprocessing.get_context("spawn")) as pool:
         clients = [pool.submit(client_main, pack, server.address, mix, index)

@@ -21,7 +21,7 @@ import urllib.request
 sys.dont_write_bytecode = True
 from plain_server import SECONDS_MAX, PlainServer, eventually  # noqa: E402
 
-# LeakSanitizer's note on a thread that ends meanwhile. Reports of leaks keep their lines, which are no JSON.
+# LeakSanitizer's note on a thread that ends meanwhile. Reports of leaks, no JSON, stay.
 LEAK_SANITIZERS_NOTE = re.compile(r"==\d+==Running thread \d+ was not suspended\. .*")
 PHASES = ("starting", "serving", "lame_duck", "draining")
 

@@ -116,7 +116,7 @@ class PoliciesTest(AccessCase):
             "alice": {"requests_in_flight_max": 1, "bytes_in_flight_max": 8 << 20}, "bob": {}}},
             "--test_fault_injection")
         alice, bob = self.connect(server, ALICE), self.connect(server, BOB)
-        for size in (3 << 20, 16 << 20):  # a message, and a stream; the inputs alone exceed the limit
+        for size in (3 << 20, 16 << 20):  # message and stream; inputs alone exceed it
             with self.assertRaises(warpcall.ResourceExhausted) as caught:
                 alice.identity(np.zeros(size, np.float32))
             self.assertIn("its limit is 8388608 (bytes_in_flight_max)", str(caught.exception))

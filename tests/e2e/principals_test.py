@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Calls count together by the certificate's subject, or else by the token's name, whichever connections they come
-by.
+"""Calls count together by the certificate's subject, or else by the token's name, whichever
+connections they come by.
 
     principals_test.py SOURCE BUILD
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs README's commands as they stand there, against a server of their own, and compares their output and files
-with README, except measured figures. Commands of CONTRIBUTING that build or test are not run, but the presets,
-targets, tests and scripts' options that they name must exist. So must the implementations that kernels/README.md
-names.
+"""Runs README's commands as they stand there, against a server of their own, and compares their
+output and files with README, except measured figures. Commands of CONTRIBUTING that build or test
+are not run, but the presets, targets, tests and scripts' options that they name must exist. So must
+the implementations that kernels/README.md names.
 
     readme_test.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -115,7 +115,7 @@ def check_gelu(folder, source):
 
 
 def check_softmax(folder):
-    """Checks softmax of random numbers: rows sum to 1, and their logarithms are spread as N(0, 1) is."""
+    """Checks softmax of random numbers: rows sum to 1; their logarithms spread as N(0, 1)."""
     for row in (0, 4095):
         y = read_npy(folder / "y.npy", row * 1024, 1024)
         check(math.isclose(sum(y), 1, rel_tol=1e-4), f"row {row} of y.npy sums to {sum(y)}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the inputs from which the fuzzers start: right ones, or nearly right ones, of every kind that a target
-distinguishes. Files of other names, which hold inputs that once went wrong, stay.
+"""Writes the inputs from which the fuzzers start: right ones, or nearly right ones, of every kind
+that a target distinguishes. Files of other names, which hold inputs that once went wrong, stay.
 
     make_corpus.py              writes tests/fuzz/corpus/TARGET/made_*
 """
@@ -172,8 +172,8 @@ def workers():
     for kind, name in enumerate(["hello", "status", "request"]):
         yield name, bytes([kind]) + edits()
         yield f"{name}_changed", bytes([kind]) + edits((0, b"\x03"), (40, b"\xff\xff\xff\xff"))
-    # Edits to a RunRequest: its row, the rank and the first dimension of its input, the bytes of all texts and of its
-    # attribute's, its output's offset.
+    # Edits to a RunRequest: its row, the rank and the first dimension of its input, the bytes of
+    # all texts and of its attribute's, its output's offset.
     for name, at, value in [("row", 0, 8 * b"\xff"), ("rank", 228, b"\x09"),
                             ("large", 232, struct.pack("<Q", 1 << 40)),
                             ("texts", 12, struct.pack("<I", 1 << 31)),

@@ -62,7 +62,7 @@ def await_healthy(server, gpu, restarts):
 
 
 def lose(server, client, messages, gpu, failures):
-    """Breaks the GPU so often, waiting for it between; returns True if each request got its error."""
+    """Breaks the GPU so often, waiting between; returns True if each request got its error."""
     told = True
     for failure in range(failures):
         code = code_of(client.execute, fault_request(messages, "trap", gpu))
@@ -124,7 +124,7 @@ def worker_of(server, gpu):
 
 
 class Steady(threading.Thread):
-    """A client of one device, or of any, until it is stopped; keeps the outcomes of its requests."""
+    """A client of one device, or of any, until stopped; keeps the outcomes of its requests."""
 
     def __init__(self, address, messages, device):
         super().__init__()

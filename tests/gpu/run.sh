@@ -37,7 +37,7 @@ conformance() {
     --gtest_filter=-FusedGpuTest.*
 }
 
-# A thousand random expressions, compiled and run; prints their time, and the cache's content afterwards.
+# A thousand random expressions, compiled and run; their time, and the cache's content then.
 expressions() {
   step expressions "$here/bin/kernels_conformance_test" --gtest_filter='FusedGpuTest.*'
 }
@@ -47,8 +47,8 @@ variants() {
   WARPCALL_TEST_DEVICE_KIND=cuda TAIL_LINES=90 step variants "$here/bin/kernels_variants_test"
 }
 
-# Compares our declarations of NVML with the toolkit's, where that has a compiler beside it; then the profiler's and the
-# monitor's figures with known work.
+# Compares our declarations of NVML with the toolkit's, where that has a compiler beside it; then
+# the profiler's and the monitor's figures with known work.
 observe() {
   local include=${CUDA_HOME:-/usr/local/cuda}/include
   if [[ -e $include/nvml.h ]] && command -v g++ >/dev/null; then

@@ -93,7 +93,7 @@ def _name_and_parameters(header):
 
 
 def _is_function(header):
-    """Returns True if the brace after `header` begins a function's body; None: a scope, looked into."""
+    """True if the brace after `header` begins a function's body; None: a scope, looked into."""
     header = _without_templates(header)
     first = re.match(r"\w*", header).group()
     if first in ("class", "struct", "union") or re.match(r"(inline\s+)?namespace\b", header):

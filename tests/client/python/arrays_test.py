@@ -1,5 +1,5 @@
-"""The arrays that the Python client takes and the results that it returns, without a server: types, layouts, DLPack,
-bfloat16 with and without ml_dtypes."""
+"""The arrays that the Python client takes and the results that it returns, without a server: types,
+layouts, DLPack, bfloat16 with and without ml_dtypes."""
 
 import ctypes
 import importlib.util

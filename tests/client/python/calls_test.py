@@ -1,6 +1,6 @@
-"""Ends of the Python client's calls: every status by its class, retries and their limits, deadlines, cancelling,
-closing, servers that are not there or come later; and the metadata that it sends beside the request. Against a server
-of grpcio's that does as the test says."""
+"""Ends of the Python client's calls: every status by its class, retries and their limits,
+deadlines, cancelling, closing, servers that are not there or come later; and the metadata that it
+sends beside the request. Against a server of grpcio's that does as the test says."""
 
 import asyncio
 import concurrent.futures

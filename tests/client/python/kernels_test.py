@@ -14,7 +14,7 @@ ONCE = warpcall.Retry(attempts_max=1)
 
 
 class Lists:
-    """A server with one kernel that the package does not know; it lists its kernels or refuses to."""
+    """A server with a kernel that the package does not know; it lists its kernels or refuses."""
 
     def __init__(self, code=None):
         self.code, self.asked = code, 0

@@ -363,8 +363,8 @@ class EndsTest(unittest.TestCase):
             self.assertEqual(left, set())
 
     def test_ctrl_c_ends_all(self):
-        # Ctrl-C comes when the main thread waits for its own stripe: a call that is interrupted while it is made
-        # belongs to nobody yet.
+        # Ctrl-C comes when the main thread waits for its own stripe: a call that is interrupted
+        # while it is made belongs to nobody yet.
         program = ("import os, signal, sys, threading, time, numpy, warpcall\n"
                    "client = warpcall.connect(sys.argv[1], connections=4)\n"
                    "def waits():\n"

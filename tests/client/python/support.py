@@ -1,5 +1,5 @@
-"""Shared parts of the Python client's tests: the package under test, protobuf's own messages for comparison, the real
-server, and a grpcio server that does what a test tells it.
+"""Shared parts of the Python client's tests: the package under test, protobuf's own messages for
+comparison, the real server, and a grpcio server that does what a test tells it.
 
     X_test.py BUILD_FOLDER [unittest's arguments]
 

@@ -128,7 +128,7 @@ class WireTest(unittest.TestCase):
                               for field in theirs}, cls.__name__)
 
     def test_the_messages_are_those_of_the_proto(self):
-        """Compares with generate_messages.py's output; users who install the package lack the generator."""
+        """Compares with generate_messages.py's output; installed packages lack the generator."""
         generator = pathlib.Path(__file__).parents[3] / "client/python/generate_messages.py"
         done = subprocess.run([sys.executable, generator, "--check"], check=False, text=True,
                               stderr=subprocess.PIPE)
