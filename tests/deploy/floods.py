@@ -118,7 +118,7 @@ class Connection:
         self.sent = 0
 
     def step(self):
-        """Reads the bytes that are there, and sends as many as fit; False once the peer has closed."""
+        """Reads the bytes that are there, and sends as many as fit; False once the peer closed."""
         try:
             while True:
                 if self.socket.recv(1 << 16) == b"":

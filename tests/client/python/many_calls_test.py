@@ -120,7 +120,7 @@ class ManyCallsTest(unittest.TestCase):
         asyncio.run(mix())
 
     def test_a_failed_call_keeps_nothing(self):
-        """Does not wait for Python's search for cycles: a retrying caller has no memory to spare."""
+        """Does not wait for Python's search for cycles: a retrying caller needs the memory."""
         class Refusal:
             """assertRaises would clear the frames that are to let go by themselves."""
 
