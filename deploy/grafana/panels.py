@@ -109,9 +109,9 @@ OVERVIEW = [
            "Share of requests that failed by the server's doing, over five minutes, of the "
            "deployment where it is largest. The objective allows 0.1 %: see Error budget burn.",
            steps=((0.001, "orange"), (0.0144, "red"))),
-    number("Refused", "percentunit", f"max(warpcall:requests_refused:ratio_rate5m{{{DEPLOYMENT}}})",
-           "Share of requests refused for lack of room, over five minutes, of the deployment where "
-           "it is largest. Over 5 % for ten minutes alerts: see Refusals by reason.",
+    number("Refused", "percentunit", f"max(warpcall:requests_refused:ratio_rate5m{{{SERVER}}})",
+           "Share of requests refused for lack of room, over five minutes, of the server where it is "
+           "largest. Over 5 % for ten minutes alerts, over 25 % for two: see Refusals by reason.",
            steps=((0.01, "orange"), (0.05, "red"))),
     number("99 % within", "s", latency(0.99, SERVER, []),
            "99th percentile of the time from receipt to answer, of all requests: see Latency."),

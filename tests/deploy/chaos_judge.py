@@ -144,6 +144,8 @@ def series(seen, expression, *labels):
 
 
 RANGE = re.compile(r"\b(rate|increase|changes|avg_over_time)\([^\[\]]*\[(\d+)ms\]")
+# A limit that an alert computes: its series neither start nor end the alert.
+LIMIT = re.compile(r"> [\d.]+(?:\s+\*.*)+")
 # Seconds: an alert fires `tell_seconds` into its fault, and is over `after_seconds` after its end.
 Rule = collections.namedtuple("Rule", "tell_seconds after_seconds")
 
@@ -164,7 +166,7 @@ def read_rules(folder):
     recorded = {rule["record"]: rule["expr"] for rule in rules if "record" in rule}
     found = {}
     for rule in (rule for rule in rules if "alert" in rule):
-        ranges = ranges_of(rule["expr"], recorded)
+        ranges = ranges_of(LIMIT.sub("", rule["expr"]), recorded)
         rates = [seconds for function, seconds in ranges if function == "rate"]
         # `and`: the shortest range ends it; `or`: the longest.
         ends = max if re.search(r"^or\b", rule["expr"], re.M) else min

@@ -7,6 +7,7 @@ Exit status 77: skipped, Debian's packages for Python are missing.
 import pathlib
 import re
 import sys
+import tempfile
 import types
 import unittest
 
@@ -15,7 +16,7 @@ sys.dont_write_bytecode = True
 try:
     import chaos_client
     import numpy as np
-    import yaml  # noqa: F401
+    import yaml
 except ImportError as missing:
     print(f"skipped: {missing}; deploy/install_packages.sh test installs what is missing")
     sys.exit(77)
@@ -144,6 +145,20 @@ class JudgeTest(unittest.TestCase):
         self.passes(check, firing={(name, "i2"): [50, 190 + TELL]})
         self.fails("restarted 4 times", check, firing={(name, "i1"): [50]})
         self.fails("restarted 4 times", check, firing={(name, "i2"): [191 + TELL]})
+
+    def test_times_of_an_alert_are_those_of_what_it_compares(self):
+        rules = {
+            "rules.yml": [{"record": "warpcall:share", "expr": "rate(errors[30000ms])"},
+                          {"record": "warpcall:sum", "expr": "increase(requests[5000ms])"}],
+            "alerts.yml": [{"alert": "A", "for": "2000ms", "expr": "warpcall:share > 0.1\n"
+                            "and warpcall:share > 2 * 3\n* warpcall:sum\n"},
+                           {"alert": "B", "expr": "warpcall:share > 0.1\nand warpcall:sum > 10\n"}]}
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for file, group in rules.items():
+                (folder / file).write_text(yaml.safe_dump({"groups": [{"rules": group}]}))
+            self.assertEqual(judge.read_rules(folder), {"A": judge.Rule(32 + TELL, 30),
+                                                        "B": judge.Rule(30 + TELL, 5)})
 
     def test_each_alert_has_a_fault(self):
         """But those of GPUs."""

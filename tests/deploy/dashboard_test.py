@@ -192,9 +192,11 @@ class ExpressionsTest(unittest.TestCase):
         self.check("Error budget burn", ratios, [(1, query, {"{}": 500}) for query in range(3)],
                    job="warpcall")
         self.check("Errors", ratios, [(1, 0, {"{}": 0.5})], job="warpcall")
-        refused = {'warpcall:requests_refused:ratio_rate5m{job="warpcall", namespace="well"}': "0x5",
-                   'warpcall:requests_refused:ratio_rate5m{job="warpcall", namespace="ill"}': "0.2x5"}
-        self.check("Refused", refused, [(1, 0, {"{}": 0})], namespace="well")
+        name = 'warpcall:requests_refused:ratio_rate5m{{job="warpcall", namespace="{}", instance="{}"}}'
+        refused = {name.format("well", "a"): "0x5", name.format("well", "b"): "0.1x5",
+                   name.format("ill", "a"): "0.2x5"}
+        self.check("Refused", refused, [(1, 0, {"{}": 0.1})], namespace="well")
+        self.check("Refused", refused, [(1, 0, {"{}": 0})], namespace="well", instance="a")
 
     def test_servers_of_one_address_are_told_apart_by_their_namespaces(self):
         labels = 'job="warpcall", namespace="{}", instance="i", device="cpu", kernel="k", implementation="r"'
