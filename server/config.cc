@@ -64,17 +64,17 @@ std::string CheckAddress(const std::string& address) {
 
 void AddLimits(CLI::App* app, Config* config) {
   app->add_option("--lanes_per_device", config->lanes_per_device,
-                  "Jobs that a device works on at once, each with a thread and a stream")
+                  "Concurrent jobs per device, each with its own thread and stream; one more may "
+                  "select an algorithm")
       ->check(CLI::Range(1, 64))
       ->default_str("2, or 4 on a GPU");
   app->add_option("--busy_poll_us", config->busy_poll_us,
-                  "For so long after an event one thread looks for the next one from the network "
-                  "awake, us; 0: it sleeps at once")
+                  "Time to busy-poll the network after an event, us; 0: block at once")
       ->check(CLI::Range(0, 100'000))
       ->default_str("100, or 0 with fewer than 8 CPUs");
   app->add_option("--pollers", config->pollers,
-                  "Of gRPC's threads, half as many as there are cores, so many look for requests "
-                  "while these are small (under 256 KiB with their answers); 0: always all")
+                  "Number of gRPC's threads that poll while requests are small (under 256 KiB with "
+                  "their responses); 0: all of them, which is half the number of cores")
       ->check(CLI::Range(0, 16))
       ->default_str("2");
   app->add_option("--staging_mib", config->staging_mib,
@@ -82,7 +82,7 @@ void AddLimits(CLI::App* app, Config* config) {
                   "for responses not yet sent, MiB")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app->add_option("--max_message_mib", config->max_message_mib,
-                  "Tensor data of the largest request or response, MiB")
+                  "Largest request or response, in MiB of tensor data")
       ->check(CLI::Range(int64_t{1}, kMessageMibMax));
   app->add_option("--queue_limit", config->queue_limit, "Requests that may wait for a device")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
@@ -91,96 +91,95 @@ void AddLimits(CLI::App* app, Config* config) {
   app->add_option("--queue_seconds", config->queue_seconds,
                   "Predicted work that may wait for a device, seconds of one lane")
       ->check(Between(0.001, 86400.0));
-  app->add_option("--reception_mib", config->reception_mib,
-                  "Memory for messages on their way in, of all connections together, MiB; at least "
-                  "max_message_mib")
-      ->check(CLI::Range(int64_t{64}, int64_t{1} << 20));
   app->add_option(
-         "--benchmark_mib", config->benchmark_mib,
-         "Memory for the tensors of one Benchmark, or of one Profile that makes its inputs, on the "
-         "host and on the device each, MiB")
+         "--reception_mib", config->reception_mib,
+         "Memory for incoming messages of all connections together, MiB; at least max_message_mib")
+      ->check(CLI::Range(int64_t{64}, int64_t{1} << 20));
+  app->add_option("--benchmark_mib", config->benchmark_mib,
+                  "Memory for the tensors of one Benchmark, or of one Profile that generates its "
+                  "inputs, MiB; once on the host and once on the device")
       ->check(CLI::Range(int64_t{1024}, int64_t{1} << 20));
   app->add_option("--lame_duck_seconds", config->lame_duck_seconds,
-                  "After SIGTERM: not ready but still serving, for load balancers to notice")
+                  "Time after SIGTERM to keep serving while reporting not ready, so that load "
+                  "balancers notice, seconds")
       ->check(Between(0.0, 3600.0));
   app->add_option("--drain_seconds", config->drain_seconds,
-                  "The longest wait for accepted requests before the process ends; what is left "
-                  "then ends with UNAVAILABLE, and the process with status 3")
+                  "Longest wait for accepted requests before the process exits, seconds; the rest "
+                  "then fail with UNAVAILABLE and the exit status is 3")
       ->check(Between(0.0, 3600.0));
   app->add_option("--max_run_seconds", config->max_run_seconds,
-                  "For which a request may hold a lane: work that is predicted to take longer is "
-                  "refused, what does so stopped")
+                  "Longest time that a request may run, seconds; a request predicted to take "
+                  "longer is refused, and one that does is stopped")
       ->check(Between(0.1, 86400.0));
   app->add_option("--max_connection_age_seconds", config->max_connection_age_seconds,
-                  "Have clients open another connection after this time, and so look for added "
-                  "servers; calls finish on the old one. 0: never")
+                  "Time after which clients are asked to reconnect, so that they find added "
+                  "servers, seconds; open calls finish on the old connection; 0: never")
       ->check(Between(0.0, 86400.0));
-  app->add_option(
-         "--send_seconds", config->send_seconds,
-         "Cancel a call whose answer is not read within this time, and as much again for every "
-         "64 MiB of it")
+  app->add_option("--send_seconds", config->send_seconds,
+                  "Time within which a client must read a response, seconds, plus as much again "
+                  "for every 64 MiB of it; slower calls are cancelled")
       ->check(Between(0.1, 86400.0));
 }
 
 void AddInspectFlags(CLI::App* app, Config* config) {
   app->add_option("--inspect", config->inspect,
-                  "Who may call Benchmark, Tune, Profile and Describe: everybody (on), callers on "
-                  "this machine (local: from a loopback address or a Unix socket), nobody (off)")
+                  "Callers allowed to use Benchmark, Tune, Profile and Describe: all (on), those "
+                  "on this machine (local: a loopback address or a Unix socket) or none (off)")
       ->check(CLI::IsMember({"on", "local", "off"}));
   app->add_option("--inspect_seconds", config->inspect_seconds,
-                  "The longest that one of these calls may run; they run one at a time")
+                  "Longest time that one of these calls may run, seconds; they run one at a time")
       ->check(Between(1.0, 86400.0));
   app->add_option("--inspect_queue", config->inspect_queue,
-                  "Such calls that may wait, half of them of one connection")
+                  "Number of these calls that may wait, at most half of them from one connection")
       ->check(CLI::Range(1, 1024));
 }
 
 void AddAccessFlags(CLI::App* app, Config* config) {
   app->add_flag("--allow_shared_memory", config->allow_shared_memory,
-                "Clients of the Open Inference Protocol on this machine may register POSIX shared "
+                "Let clients of the Open Inference Protocol on this machine register POSIX shared "
                 "memory: any that this process's user may read and write");
   app->add_option("--tls_cert", config->tls_cert,
-                  "A PEM file with the server's certificate, and those between it and a root: "
-                  "listen with TLS. This file and the next two are read again when they change");
-  app->add_option("--tls_key", config->tls_key, "A PEM file with its private key");
-  app->add_option("--tls_client_ca", config->tls_client_ca,
-                  "A PEM file of authorities: clients must show a certificate that one of them "
-                  "signed");
-  app->add_option("--token_file", config->token_file,
-                  "A file with \"name token\" a line: calls must bring one of the tokens, as "
-                  "\"authorization: Bearer TOKEN\"; health and reflection need none. Read again "
-                  "when it changes");
+                  "PEM file with the server's certificate and its intermediates; listen with TLS. "
+                  "This file and the next two are reloaded when they change");
+  app->add_option("--tls_key", config->tls_key, "PEM file with the private key of --tls_cert");
+  app->add_option(
+      "--tls_client_ca", config->tls_client_ca,
+      "PEM file with certificate authorities; require a client certificate signed by one of them");
+  app->add_option(
+      "--token_file", config->token_file,
+      "File with one \"name token\" per line; require calls to send one of the tokens as "
+      "\"authorization: Bearer TOKEN\", health and reflection excepted. Reloaded when it changes");
   app->add_flag("--insecure", config->insecure,
-                "Listen where other machines can call, without TLS and without tokens");
+                "Allow listening where other machines can connect without TLS and without tokens");
   app->add_option("--policy_file", config->policy_file,
-                  "A JSON file that says what each principal (certificate's subject, or token's "
-                  "name) may do: methods, kernels, implementations, devices, its share of devices, "
-                  "limits of what it has in flight. Read again when it changes");
+                  "JSON file with the policy of each principal (a certificate's subject or a "
+                  "token's name): allowed methods, kernels, implementations and devices, its share "
+                  "of devices, limits on calls in flight. Reloaded when it changes");
 }
 
 void AddTraceFlags(CLI::App* app, Config* config) {
   app->add_option("--otlp_endpoint", config->otlp_endpoint,
-                  "HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH of a collector that "
-                  "takes OpenTelemetry's spans by gRPC");
+                  "Address of a collector that takes OpenTelemetry spans over gRPC: HOST:PORT, "
+                  "http://HOST:PORT, https://HOST:PORT or unix:PATH");
   app->add_option("--otlp_sample_ratio", config->otlp_sample_ratio,
-                  "Of requests that bring no traceparent so many are traced; of others those whose "
-                  "callers trace them")
+                  "Fraction of the requests without a traceparent to trace, 0 to 1; others follow "
+                  "their caller's decision")
       ->check(Between(0.0, 1.0));
   app->add_flag("--load_reports", config->load_reports,
-                "Tell balancers that read ORCA's reports with each answer how busy the server is");
+                "Attach ORCA load reports to responses, for load balancers that read them");
 }
 
 // Not in --help.
 void AddTestFlags(CLI::App* app, TestFlags* tests) {
   app->add_flag("--test_fault_injection", tests->fault_injection,
-                "Adds kernels that break their device, go wrong, or wait until they are let go")
+                "Add kernels that break their device, fail or wait until released")
       ->group("");
   app->add_option("--test_cpu_workers", tests->cpu_workers,
-                  "Serves the CPU through so many workers, as several GPUs are")
+                  "Serve the CPU through this many workers, as several GPUs are")
       ->check(CLI::Range(1, 8))
       ->group("");
   app->add_option("--self_test_row_seconds", tests->self_test_row_seconds,
-                  "When a row's trials count as hanging")
+                  "Time after which an implementation's tests count as hanging, seconds")
       ->check(Between(0.1, 3600.0))
       ->group("");
 }
@@ -189,49 +188,48 @@ void AddTestFlags(CLI::App* app, TestFlags* tests) {
 void AddSourceFlags(CLI::App* app, Config* config, Names* names) {
   app->add_option(
          "--log_level", names->log_level,
-         "debug, info, warning or error; changed while it runs by PUT /log_level, from this "
-         "machine, on the address of --metrics_listen, and by SIGHUP where --flagfile has it")
+         "Least severe lines to log: debug, info, warning or error. Change it at run time with PUT "
+         "/log_level on --metrics_listen, from this machine, or in --flagfile with SIGHUP")
       ->check(CheckLogLevel);
   app->add_option("--log_format", names->log_format,
-                  "Lines of the log as key=value (logfmt) or as an object each (json)")
+                  "Format of log lines: key=value pairs (logfmt) or a JSON object per line (json)")
       ->check(CLI::IsMember({"logfmt", "json"}));
-  app->add_option(
-      "--flagfile", config->flagfile,
-      "A file with a flag a line, NAME=VALUE, and comments that begin with #. Flags may "
-      "also come as WARPCALLD_NAME in the environment, which go before the file's; the "
-      "command line goes before both");
+  app->add_option("--flagfile", config->flagfile,
+                  "File with one flag per line, NAME=VALUE, and # comments. Environment variables "
+                  "WARPCALLD_NAME override the file; the command line overrides both");
 }
 
 void AddMainFlags(CLI::App* app, Config* config) {
   app->add_option("--listen", config->listen,
-                  "Addresses for gRPC, comma-separated: HOST:PORT (port 0: any free) or unix:/path")
+                  "gRPC addresses to listen on, comma-separated: HOST:PORT (port 0: any free port) "
+                  "or unix:/path")
       ->delimiter(',')
       ->check(CheckAddress);
   app->add_option("--metrics_listen", config->metrics_listen,
-                  "HOST:PORT for /metrics, /healthz, /readyz and /log_level over HTTP")
+                  "HTTP address for /metrics, /healthz, /readyz and /log_level, HOST:PORT")
       ->check(CheckHttpAddress);
   app->add_option("--devices", config->devices,
                   "Devices to serve, comma-separated, or auto for all");
-  app->add_option("--gpus_min", config->gpus_min,
-                  "Report not ready, on /readyz and by gRPC's health service, while fewer GPUs "
-                  "than this work")
-      ->check(CLI::Range(0, 64));
-  app->add_option("--self_test", config->self_test,
-                  "Which rows are tried before they are offered: quick (on small problems of each "
-                  "type), full (on every case that the tests have; minutes), off (none are tried)")
-      ->check(CLI::IsMember({"quick", "full", "off"}));
   app->add_option(
-      "--compile_cache", config->compile_cache,
-      "A folder that keeps what is compiled for GPUs at run time, for the next start and "
-      "for other servers; it is made if need be");
+         "--gpus_min", config->gpus_min,
+         "Number of working GPUs below which /readyz and gRPC's health service report not ready")
+      ->check(CLI::Range(0, 64));
+  app->add_option(
+         "--self_test", config->self_test,
+         "Tests that implementations must pass before they are offered: quick (small problems of "
+         "each type), full (every case of the test suite; minutes) or off (none)")
+      ->check(CLI::IsMember({"quick", "full", "off"}));
+  app->add_option("--compile_cache", config->compile_cache,
+                  "Folder to keep kernels compiled at run time in, for the next start and for "
+                  "other servers; created if missing");
   app->add_option("--tuning_cache", config->tuning_cache,
-                  "A file that keeps which rows Tune found fastest, for the next start; it is made "
-                  "if need be");
+                  "File to keep Tune's choice of the fastest implementations in, for the next "
+                  "start; created if missing");
   app->add_flag("--check", config->check,
-                "Try the rows, print a table of what came of it, and end: status 0 when all that "
-                "this machine can run are right, 1 otherwise");
+                "Test the implementations, print the results and exit: status 0 if all that this "
+                "machine can run are correct, else 1");
   app->add_flag("--check_flags", config->check_flags,
-                "Check the flags and the files that they name, print what is wrong, and end "
+                "Check the flags and the files that they name, print what is wrong and exit "
                 "without serving: status 0 or 2");
 }
 

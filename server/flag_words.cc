@@ -68,8 +68,8 @@ absl::Status FlagWords::AddFile(Config* config) {
   ASSIGN_OR_RETURN(file_, ReadFlagFile(path));
   for (const FlagSetting& setting : file_) {
     if (FindPublic(app_, setting.name) == nullptr || setting.name == kFlagFile)
-      return absl::InvalidArgumentError(
-          absl::StrCat(setting.where, ": ", setting.name, " is no flag that may stand in a file"));
+      return absl::InvalidArgumentError(absl::StrCat(setting.where, ": flag ", setting.name,
+                                                     " is unknown or not allowed in a file"));
     config->file_flags[setting.name] = setting.value;
     RETURN_IF_ERROR(Add(setting));
   }

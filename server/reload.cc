@@ -67,7 +67,7 @@ bool Reloader::Read(Source* source) {
   if (outcome.ok())
     LogAlways(LogLevel::kInfo, "read again", {{"file", source->file.file}, {"outcome", *outcome}});
   else
-    LogAlways(LogLevel::kError, "could not be read again: what it said before stays",
+    LogAlways(LogLevel::kError, "reload failed: the previous version stays in force",
               {{"file", source->file.file}, {"error", outcome.status().message()}});
   return outcome.ok();
 }

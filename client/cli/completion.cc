@@ -261,9 +261,11 @@ int PrintCompletions(CommandLine* command_line, absl::Span<const std::string> wo
 
 Command AddCompletionCommand(const Arguments& root) {
   const Arguments arguments =
-      root.AddSubcommand("completion", "Print a script that completes command lines in a shell");
+      root.AddSubcommand("completion", "Print a script for tab completion in a shell");
   const auto shell = std::make_shared<std::string>();
-  arguments.Add("shell", shell.get(), "source <(warpcall completion bash)")
+  arguments
+      .Add("shell", shell.get(),
+           "Shell that runs the script, as source <(warpcall completion bash)")
       .Required()
       .OneOf({"bash", "zsh"});
   return {arguments,

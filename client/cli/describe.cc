@@ -30,27 +30,32 @@ using client::SourceFile;
 using nlohmann::json;
 
 constexpr char kFooter[] =
-    R"(SHAPE is of the inputs:
-  16384x16384              of a kernel of one input
-  4096x2048x1024           MxNxK of a kernel of two inputs (matmul)
-  8x128x64,64x256          one for each input, as of one with weights (layernorm):
+    R"(SHAPE gives the inputs' shapes:
+  16384x16384              one input
+  4096x2048x1024           MxNxK for two inputs (matmul)
+  8x128x64,64x256          one shape per input, also for weights (layernorm):
   64x1024,1024,1024
---source prints nothing but files: what the implementation is written in
-(cuda, triton, cpp, expression), and what was made of it (ptx, sass).)";
+--source prints only files: the implementation's source (cuda, triton, cpp,
+expression) or its compiled code (ptx, sass).)";
 
 struct DescribeOptions {
   explicit DescribeOptions(const Arguments& arguments) : deadline(arguments) {
-    arguments.Add("kernel", &problem.kernel, "A name from `warpcall kernels`").Required();
-    arguments.Add("--shape", &problem.shape, "Of the inputs, see below")
+    arguments.Add("kernel", &problem.kernel, "Name of a kernel from `warpcall kernels`").Required();
+    arguments.Add("--shape", &problem.shape, "Set the inputs' shapes, see below")
         .Required()
         .TypeName("SHAPE");
-    arguments.Add("--type", &problem.type, "Of the elements, default float32").IsDataType();
+    arguments.Add("--type", &problem.type, "Set the element type; default float32").IsDataType();
     arguments.Add("--implementation", &implementation,
-                  "An implementation or a family; none: the one that the server would choose");
-    arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
+                  "Describe this implementation (cuda) or variant (cuda:two_pass); default: the "
+                  "one that would run");
+    arguments
+        .AddRepeated("--attribute", &attributes,
+                     "Set an attribute of the kernel; repeat for several")
         .TypeName("NAME=VALUE");
-    arguments.Add("--device", &device, "A name from `warpcall devices`; none: the server chooses");
-    arguments.Add("--source", &source, "Print the files in this language")
+    arguments.Add(
+        "--device", &device,
+        "Describe a run on this device from `warpcall devices`; default: server's choice");
+    arguments.Add("--source", &source, "Print the source files in this language")
         .OneOf({"cuda", "triton", "cpp", "expression", "ptx", "sass"});
     arguments.SetFooter(kFooter);
   }
@@ -112,7 +117,7 @@ std::string ToText(const DescribeReport& report) {
                    VariantName(description.implementation(), description.launch().variant()));
   std::string text = absl::StrCat(Fitted("", title, 0), "\n", FactTable(description));
   if (!description.files().empty())
-    absl::StrAppend(&text, "\n", FileTable(description), "to be read with --source LANGUAGE\n");
+    absl::StrAppend(&text, "\n", FileTable(description), "print with --source LANGUAGE\n");
   if (!report.advice.empty()) absl::StrAppend(&text, "\n");
   for (const std::string& sentence : report.advice) absl::StrAppend(&text, Fitted("", sentence, 0));
   return text;
@@ -210,8 +215,9 @@ int Run(const Globals& globals, const DescribeOptions& options) {
 
 Command AddDescribeCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<DescribeOptions>(
-      root.AddSubcommand("describe",
-                         "Show what would run for a problem, how and why, without running it"),
+      root.AddSubcommand(
+          "describe",
+          "Show which implementation would run a problem, how and why, without running it"),
       globals, Run);
 }
 

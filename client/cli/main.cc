@@ -31,9 +31,9 @@ bool AsksForJson(absl::Span<const std::string> words) {
 // warpcall help: what --help prints. `command_line` outlives the command.
 Command AddHelpCommand(const Arguments& root, const CommandLine& command_line) {
   const Arguments arguments =
-      root.AddSubcommand("help", "Say what the program, or a command, takes");
+      root.AddSubcommand("help", "Show help for the program or for a command");
   const auto command = std::make_shared<std::string>();
-  arguments.Add("command", command.get(), "One of the program's; none: all of them");
+  arguments.Add("command", command.get(), "Command to show help for; default: the whole program");
   return {arguments,
           [&command_line, command] {
             const auto help = command_line.Help(*command);
@@ -51,17 +51,17 @@ int RunCommand(int argc, char** argv) {
   const Arguments arguments = command_line.arguments();
   arguments
       .Add("--server", &globals.server,
-           "host, host:port (8470) or unix:/path; of several servers in turns ipv4:A:PORT,B:PORT")
+           "Address of the server: host, host:port (default 8470) or unix:/path; "
+           "ipv4:A:PORT,B:PORT uses several servers in turn")
       .FromEnvironment(kServerVariable)
       .ShowDefault();
   CredentialFiles files;
   AddCredentialOptions(arguments, &files);
   arguments.AddFlag("--json", &globals.json, "Print JSON instead of tables, and errors as JSON");
-  arguments.AddFlag("--verbose", &globals.verbose,
-                    "Say on stderr what is sent, and what comes back");
+  arguments.AddFlag("--verbose", &globals.verbose, "Show requests and responses on stderr");
   arguments.SetFooter(
-      "Exit status: 0 done, 1 refused by the server or not reached, 2 usage.\n"
-      "warpcall help COMMAND says what a command takes.");
+      "Exit status: 0 success, 1 server refused or was not reached, 2 usage error.\n`warpcall help "
+      "COMMAND` shows the help of a command.");
 
   const Command commands[] = {
       AddKernelsCommand(arguments, globals),   AddDevicesCommand(arguments, globals),

@@ -39,17 +39,17 @@ struct RunOptions {
       kernel = "fused";
       arguments
           .Add("expression", &expression,
-               "Of x0, x1 and so on, the inputs in order, as 'gelu(x0 + x1)'; in parentheses if it "
-               "begins with a minus")
+               "Formula over the inputs x0, x1 and so on, in order, as 'gelu(x0 + x1)'; put it in "
+               "parentheses if it begins with a minus")
           .Required();
-      arguments
-          .Add("--seed", &dropout_seed, "Of the elements that dropout keeps, and of random inputs")
-          .ShowDefault();
+      arguments.Add("--seed", &dropout_seed, "Seed dropout and the random inputs").ShowDefault();
     } else {
-      arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
-      arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
+      arguments.Add("kernel", &kernel, "Name of a kernel from `warpcall kernels`").Required();
+      arguments
+          .AddRepeated("--attribute", &attributes,
+                       "Set an attribute of the kernel; repeat for several")
           .TypeName("NAME=VALUE");
-      arguments.Add("--seed", &seed, "Of random inputs").ShowDefault();
+      arguments.Add("--seed", &seed, "Seed the random inputs").ShowDefault();
     }
     AddTensors(arguments);
     AddCall(arguments);
@@ -81,53 +81,55 @@ struct RunOptions {
   void AddTensors(const Arguments& arguments) {
     const Option input =
         arguments
-            .AddRepeated("--input", &inputs, "A .npy file, - for stdin; once per input, in order")
+            .AddRepeated(
+                "--input", &inputs,
+                "Read an input from a .npy file, - for stdin; repeat for each input, in order")
             .TypeName("FILE");
-    arguments.AddRepeated("inputs", &files, "The same as --input")
+    arguments.AddRepeated("inputs", &files, "Input files in order, instead of --input")
         .TakesAll()
         .Excludes(input)
         .TypeName("FILE");
     const Option random =
         arguments
             .Add("--shape", &shape,
-                 "Instead of files: random inputs, N(0, 1), of this shape, as 64x1024; MxNxK of a "
-                 "kernel of two (matmul), or one for each with commas")
+                 "Use random N(0, 1) inputs of this shape instead of files, as 64x1024; MxNxK for "
+                 "two inputs (matmul), or one shape per input, comma-separated")
             .Excludes(input)
             .TypeName("SHAPE");
     arguments
         .AddRepeated("--output", &outputs,
-                     "Where to write the result, - for stdout; none: only report")
+                     "Write an output to this .npy file, - for stdout; repeat for each output; "
+                     "default: report only")
         .TypeName("FILE");
     arguments
         .Add("--type", &reading.type,
-             "Of random elements, default float32, or that files must have; bfloat16 takes uint16 "
-             "files for its bits")
+             "Set the element type of random inputs, default float32, or require it of files; "
+             "bfloat16 reads uint16 files as raw bits")
         .IsDataType();
     arguments
-        .Add(
-            "--cast", &reading.cast,
-            "Convert files' elements of another type, float64 and integers among them, to this one")
+        .Add("--cast", &reading.cast,
+             "Convert the elements of files to this type, from float64 and integers too")
         .IsDataType()
         .Excludes(random);
   }
 
   void AddCall(const Arguments& arguments) {
-    arguments.Add("--implementation", &call.implementation,
-                  "An implementation or a family; none: the server chooses");
+    arguments.Add(
+        "--implementation", &call.implementation,
+        "Run this implementation (cuda) or variant (cuda:two_pass); default: server's choice");
     arguments.Add("--device", &call.device,
-                  "A name from `warpcall devices`; none: the server chooses");
-    arguments.Add("--request_id", &call.request_id, "Stands in the server's log");
-    const Option over =
-        arguments
-            .Add("--connections", &connections,
-                 "Send a large call in stripes over this many connections, where the "
-                 "kernel's problems have independent parts")
-            .Between(kConnectionsMin, kConnectionsMax)
-            .ShowDefault();
+                  "Run on this device from `warpcall devices`; default: server's choice");
+    arguments.Add("--request_id", &call.request_id,
+                  "Set the request ID, which the server's log shows");
+    const Option over = arguments
+                            .Add("--connections", &connections,
+                                 "Split a large call over this many connections, if its problem "
+                                 "has independent parts")
+                            .Between(kConnectionsMin, kConnectionsMax)
+                            .ShowDefault();
     arguments
         .AddFlag("--stream", &stream,
-                 "Send the tensors in chunks, for those that are over the server's limit on "
-                 "messages")
+                 "Send the tensors in chunks, to exceed the server's message limit")
         .Excludes(over);
   }
 };
@@ -326,14 +328,14 @@ int Run(const Globals& globals, const RunOptions& options) {
 
 Command AddRunCommand(const Arguments& root, const Globals& globals) {
   const Arguments arguments =
-      root.AddSubcommand("run", "Run a kernel on tensors from .npy files, or on random ones");
+      root.AddSubcommand("run", "Run a kernel on tensors from .npy files or on random tensors");
   const auto options = std::make_shared<RunOptions>(arguments, What::kKernel);
   return {arguments, [&globals, options] { return Run(globals, *options); }};
 }
 
 Command AddFusedCommand(const Arguments& root, const Globals& globals) {
   const Arguments arguments =
-      root.AddSubcommand("fused", "Compute an expression on tensors, in one pass over them");
+      root.AddSubcommand("fused", "Compute an expression over tensors in one pass");
   const auto options = std::make_shared<RunOptions>(arguments, What::kExpression);
   return {arguments, [&globals, options] { return Run(globals, *options); }};
 }

@@ -147,7 +147,7 @@ constexpr double kHealthSeconds = 5;
 
 struct HealthOptions {
   explicit HealthOptions(const Arguments& arguments) : timeout(arguments, kHealthSeconds) {
-    arguments.Add("--service", &service, "A service of the server; empty: the server itself");
+    arguments.Add("--service", &service, "Service to check; default: the whole server");
   }
   TimeoutOption timeout;
   std::string service;
@@ -241,7 +241,7 @@ Command AddKernelsCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<TimeoutOption>(
       root.AddSubcommand(
           "kernels",
-          "List the kernels, their attributes, and their implementations in order of preference"),
+          "List the kernels, their attributes and their implementations in order of preference"),
       globals, RunKernels);
 }
 
@@ -252,13 +252,14 @@ Command AddDevicesCommand(const Arguments& root, const Globals& globals) {
 
 Command AddHealthCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<HealthOptions>(
-      root.AddSubcommand("health", "Ask whether the server serves: exit status 0 or 1"), globals,
-      RunHealth);
+      root.AddSubcommand("health", "Check the server's health: exit status 0 if it serves, else 1"),
+      globals, RunHealth);
 }
 
 Command AddVersionCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<VersionOptions>(
-      root.AddSubcommand("version", "Say the client's version, and the server's where one answers"),
+      root.AddSubcommand("version",
+                         "Print the version of the client and, if it answers, of the server"),
       globals, RunVersion);
 }
 

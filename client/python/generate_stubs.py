@@ -101,8 +101,12 @@ def signature(
 def stubs(kernels: list[KernelInfo]) -> str:
     out = HEADER
     for name, returns, doc in [
-        ("KernelMethods", "Result", "Of the client that blocks."),
-        ("AsyncKernelMethods", "Coroutine[Any, Any, Result]", "Of the client for asyncio."),
+        ("KernelMethods", "Result", "Kernels as methods of the blocking client."),
+        (
+            "AsyncKernelMethods",
+            "Coroutine[Any, Any, Result]",
+            "Kernels as methods of the asyncio client.",
+        ),
     ]:
         out += f'\nclass {name}:\n    """{doc}"""\n\n'
         out += "\n".join(method(kernel, returns) for kernel in kernels)

@@ -170,8 +170,8 @@ Implementation OnednnRow() {
           .family = Family::kLibrary,
           .device_kind = DeviceKind::kCpu,
           .summary =
-              "oneDNN's layer_normalization primitive; rows out of its range, or too close to "
-              "their mean, anew",
+              "oneDNN's layer_normalization primitive; recomputes rows out of its range or too "
+              "close to their mean",
           .data_types = {DataType::kFloat32, DataType::kBFloat16},
           .supports = Supports,
           .plan = MakeOnednnPlan};

@@ -208,7 +208,7 @@ const Op& MatmulOp() {
                       .default_value = false,
                       .allowed_values = {}},
                      {.name = "precision",
-                      .summary = "tf32 permits products of float32 inputs with 10 fraction bits",
+                      .summary = "tf32 allows products of float32 inputs with 10-bit mantissas",
                       .default_value = std::string("ieee"),
                       .allowed_values = {"ieee", "tf32"}}},
       .infer_outputs = matmul::InferOutputs,

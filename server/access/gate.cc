@@ -39,9 +39,9 @@ absl::StatusOr<Principal> Gate::Identify(const Credentials& shown) {
   std::string name;
   if (options_.callers != nullptr) {
     if (shown.authorizations == 0)
-      return Refuse(AuthRefusal::kNoToken,
-                    absl::UnauthenticatedError("the call brings no token, which this server asks "
-                                               "for: \"authorization: Bearer TOKEN\""));
+      return Refuse(
+          AuthRefusal::kNoToken,
+          absl::UnauthenticatedError("missing token: send \"authorization: Bearer TOKEN\""));
     if (shown.authorizations > 1)
       return Refuse(AuthRefusal::kWrongToken,
                     absl::UnauthenticatedError("the call brings several authorizations"));

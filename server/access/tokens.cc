@@ -71,8 +71,7 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
 
 absl::StatusOr<std::string> TokenTable::PrincipalOf(absl::string_view token) const {
   const auto found = principals_.find(DigestOf(token));
-  if (found == principals_.end())
-    return absl::UnauthenticatedError("the token of this call is none that the server knows");
+  if (found == principals_.end()) return absl::UnauthenticatedError("unknown token");
   return found->second;
 }
 

@@ -107,7 +107,7 @@ void TuningCache::Learn(TunedClass measured) {
 absl::Status TuningCache::WriteFile() {
   if (!may_be_replaced_)
     return absl::FailedPreconditionError(
-        "what was there at the start could be neither read nor moved aside, and is not replaced");
+        "the existing file could be neither read nor moved aside, so it is not replaced");
   std::vector<std::shared_ptr<const TunedClass>> classes = table_->Classes();
   std::erase_if(classes, [](const auto& tuned) { return tuned->shipped; });
   ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path_ + "."));

@@ -78,7 +78,7 @@ std::string ToleranceOf(const Op& op, const Implementation& row, DataType data_t
   if (allowance.roundings != 1)
     more.push_back(absl::StrCat("its result may be rounded ", allowance.roundings, " times"));
   if (allowance.zero_below != 0)
-    more.push_back(absl::StrCat("what is smaller than ", allowance.zero_below, " may be 0"));
+    more.push_back(absl::StrCat("values smaller than ", allowance.zero_below, " may be 0"));
   if (allowance.flushes_subnormal_inputs) more.push_back("subnormal inputs may count as 0");
   if (more.empty()) return cases.tolerance;
   return absl::StrCat(cases.tolerance, "; of ", row.name, ": ", absl::StrJoin(more, ", "), ". ",

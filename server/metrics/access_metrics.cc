@@ -25,8 +25,7 @@ prometheus::MetricFamily Counter(const char* name, const char* help, const char*
 void AppendAuthRefusals(const std::vector<LabelledCount>& by_reason,
                         std::vector<prometheus::MetricFamily>* families) {
   families->push_back(Counter("warpcall_auth_refusals_total",
-                              "Calls that were kept out for who makes them, or for what the policy "
-                              "does not let them do.",
+                              "Calls refused because of their credentials or by the policy.",
                               "reason", by_reason));
 }
 
@@ -41,10 +40,10 @@ void AppendPrincipalCalls(const std::vector<LabelledCount>& by_principal,
 
 void AppendReloadFailures(const std::vector<LabelledCount>& by_flag,
                           std::vector<prometheus::MetricFamily>* families) {
-  families->push_back(Counter("warpcall_reload_failures_total",
-                              "Times that a file could not be read again, so that what it said "
-                              "before stayed in force.",
-                              "flag", by_flag));
+  families->push_back(
+      Counter("warpcall_reload_failures_total",
+              "Failed reloads of a file, after which its previous content stayed in force.", "flag",
+              by_flag));
 }
 
 void AppendCertificateExpiries(const std::vector<CertificateExpiry>& expiries,
@@ -52,7 +51,7 @@ void AppendCertificateExpiries(const std::vector<CertificateExpiry>& expiries,
   if (expiries.empty()) return;
   prometheus::MetricFamily& family = families->emplace_back();
   family.name = "warpcall_certificate_expiry_seconds";
-  family.help = "When the certificate in the file ends, in seconds since 1970.";
+  family.help = "Expiry of the certificate in the file, seconds since 1970.";
   family.type = prometheus::MetricType::Gauge;
   for (const CertificateExpiry& expiry : expiries) {
     prometheus::ClientMetric& metric = family.metric.emplace_back();

@@ -34,7 +34,7 @@ void Append(const CacheFamily& family, std::vector<prometheus::MetricFamily>* fa
 
 prometheus::MetricFamily Durations(const Counts& counts) {
   prometheus::MetricFamily family = {"warpcall_compile_seconds",
-                                     "Time that compiling a kernel took, caches left out.",
+                                     "Time to compile a kernel, without the caches.",
                                      MetricType::Histogram,
                                      {}};
   prometheus::ClientMetric metric;
@@ -58,25 +58,24 @@ prometheus::MetricFamily Durations(const Counts& counts) {
 void AppendCompileFamilies(const Counts& counts, int64_t disk_bytes,
                            std::vector<prometheus::MetricFamily>* families) {
   families->push_back(Durations(counts));
-  Append({"warpcall_compile_cache_hits_total", "Kernels that were compiled before, by where.",
+  Append({"warpcall_compile_cache_hits_total", "Compiled kernels found in a cache, by cache.",
           MetricType::Counter, counts[Counts::kMemoryHits], counts[Counts::kDiskHits]},
          families);
   Append({"warpcall_compile_cache_misses_total",
-          "Kernels that were looked for and not found; those not found on disk were compiled.",
+          "Kernels not found in a cache, by cache; those not found on disk were compiled.",
           MetricType::Counter, counts[Counts::kMemoryMisses], counts[Counts::kDiskMisses]},
          families);
-  Append({"warpcall_compile_cache_bytes", "Sources and machine code that are kept.",
-          MetricType::Gauge, counts[Counts::kMemoryBytes], disk_bytes},
+  Append({"warpcall_compile_cache_bytes", "Sources and machine code in a cache.", MetricType::Gauge,
+          counts[Counts::kMemoryBytes], disk_bytes},
          families);
 }
 
 void AppendTuningErrors(const TuningCache::Errors& errors,
                         std::vector<prometheus::MetricFamily>* families) {
-  prometheus::MetricFamily family = {
-      "warpcall_tuning_cache_errors_total",
-      "Times that the file of --tuning_cache could not be used, or not be written.",
-      MetricType::Counter,
-      {}};
+  prometheus::MetricFamily family = {"warpcall_tuning_cache_errors_total",
+                                     "Failures to read or write the file of --tuning_cache.",
+                                     MetricType::Counter,
+                                     {}};
   for (const auto& [operation, value] :
        {std::pair("read", errors.read), std::pair("write", errors.write)}) {
     prometheus::ClientMetric& metric = family.metric.emplace_back();

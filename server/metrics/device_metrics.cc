@@ -32,7 +32,7 @@ constexpr Gauge kGauges[] = {
     {"warpcall_queue_work_seconds",
      "Predicted work of the requests that wait, in seconds of one lane.", MetricType::Gauge,
      nullptr, [](const DeviceSnapshot& s) { return s.queue_work_seconds; }},
-    {"warpcall_queue_oldest_age_seconds", "How long the oldest waiting request has waited.",
+    {"warpcall_queue_oldest_age_seconds", "Waiting time of the oldest waiting request.",
      MetricType::Gauge, nullptr,
      [](const DeviceSnapshot& s) { return s.queue_oldest_age_seconds; }},
     {"warpcall_staging_bytes", "Host memory for tensors on their way.", MetricType::Gauge, "total",
@@ -46,12 +46,12 @@ constexpr Gauge kGauges[] = {
     {"warpcall_device_memory_bytes", "", MetricType::Gauge, "reserved",
      [](const DeviceSnapshot& s) { return static_cast<double>(s.memory_reserved_bytes); }},
     {kDeviceHealthy,
-     "1 while the device works, 0 while its worker is started again, once it was lost, and where "
-     "it could not be opened.",
+     "1 while the device works; 0 while its worker restarts, once it was lost, and if it could not "
+     "be opened.",
      MetricType::Gauge, nullptr, [](const DeviceSnapshot& s) { return s.healthy ? 1.0 : 0.0; }},
-    {"warpcall_worker_restarts_total",
-     "How often the process that serves the device was started again.", MetricType::Counter,
-     nullptr, [](const DeviceSnapshot& s) { return static_cast<double>(s.restarts); }},
+    {"warpcall_worker_restarts_total", "Restarts of the process that serves the device.",
+     MetricType::Counter, nullptr,
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.restarts); }},
     {"warpcall_device_busy_seconds_total",
      "Time in which at least one kernel or copy of a lane was running.", MetricType::Counter,
      nullptr, [](const DeviceSnapshot& s) { return s.busy_seconds; }},
@@ -59,8 +59,7 @@ constexpr Gauge kGauges[] = {
      "Memory bandwidth of a copy as measured on the device; 0 until measured.", MetricType::Gauge,
      nullptr, [](const DeviceSnapshot& s) { return s.bandwidth_ceiling.bytes_per_second; }},
     {"warpcall_device_bandwidth_ceiling_noise_ratio",
-     "How much lower the next reading of that bandwidth is than the best one; 1 until there are "
-     "two.",
+     "Relative gap between the two best readings of that bandwidth; 1 until there are two.",
      MetricType::Gauge, nullptr, [](const DeviceSnapshot& s) { return s.bandwidth_ceiling.noise; }},
 };
 
@@ -116,7 +115,7 @@ void AppendDeviceErrors(absl::Span<const DeviceErrorCount> errors,
 void AppendRowsUnavailable(const Registry& registry,
                            std::vector<prometheus::MetricFamily>* families) {
   prometheus::MetricFamily family = {"warpcall_rows_unavailable",
-                                     "1 for a row that this machine can't run, 0 for others.",
+                                     "1 for a variant that this machine can't run, 0 for others.",
                                      prometheus::MetricType::Gauge,
                                      {}};
   for (const Row& row : registry.rows()) {
@@ -137,7 +136,7 @@ void AppendRowsUnavailable(const Registry& registry,
 void AppendSpanFamily(const tracing::Counts& counts,
                       std::vector<prometheus::MetricFamily>* families) {
   families->push_back({"warpcall_traced_requests_total",
-                       "Requests, and windows of streams, by what became of their spans.",
+                       "Requests, and windows of streams, by the fate of their spans.",
                        MetricType::Counter,
                        {}});
   for (const auto& [result, count] :
@@ -152,7 +151,7 @@ void AppendSpanFamily(const tracing::Counts& counts,
 void AppendBuildInfo(const BuildInfo& build, std::vector<prometheus::MetricFamily>* families) {
   prometheus::MetricFamily& family = families->emplace_back();
   family.name = "warpcall_build_info";
-  family.help = "What this server was built from; always 1.";
+  family.help = "Version and toolchain of this server's build; always 1.";
   family.type = MetricType::Gauge;
   prometheus::ClientMetric& metric = family.metric.emplace_back();
   metric.label = {{"version", build.version}, {"compiler", build.compiler}, {"cuda", build.cuda}};

@@ -34,7 +34,7 @@ constexpr Gauge kGauges[] = {
 
 prometheus::MetricFamily ThrottledFamily(absl::Span<const GpuReading> readings) {
   prometheus::MetricFamily family = {"warpcall_gpu_throttled",
-                                     "1 while the GPU's clocks are held down for that reason.",
+                                     "1 while the GPU's clocks are lowered for this reason.",
                                      MetricType::Gauge,
                                      {}};
   for (const GpuReading& reading : readings) {

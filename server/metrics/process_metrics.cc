@@ -87,7 +87,7 @@ void AppendProcessFamilies(const ProcessStats& stats,
     double ProcessStats::*field;
   };
   constexpr Shown kGauges[] = {
-      {"process_resident_memory_bytes", "Memory that is resident.", &ProcessStats::resident_bytes},
+      {"process_resident_memory_bytes", "Resident memory.", &ProcessStats::resident_bytes},
       {"process_virtual_memory_bytes", "Address space in use.", &ProcessStats::virtual_bytes},
       {"process_start_time_seconds", "Start of the process, seconds since 1970.",
        &ProcessStats::start_time_seconds},
@@ -125,7 +125,7 @@ void AppendServerPhase(ServerPhase phase, std::vector<prometheus::MetricFamily>*
 void AppendLogLinesDropped(int64_t lines, std::vector<prometheus::MetricFamily>* families) {
   prometheus::MetricFamily& family = families->emplace_back();
   family.name = "warpcall_log_lines_dropped_total";
-  family.help = "Lines of the log that were dropped, because nobody read it or its disk was full.";
+  family.help = "Log lines dropped because nobody read the log or its disk was full.";
   family.type = prometheus::MetricType::Counter;
   family.metric.emplace_back().counter.value = static_cast<double>(lines);
 }

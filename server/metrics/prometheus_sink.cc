@@ -226,10 +226,11 @@ void PrometheusSink::AddRunSeries(const Registry& registry) {
     }
   }
   series_->BeginFamily(Kind::kRealCounter, "warpcall_kernel_flops_total",
-                       "Operations that the kernels run need by their definition.");
+                       "Operations of the kernels that ran, by their definition.");
   for (const Run& run : runs) SetAll(run.indices, &RunCells::flops, series_->AddSeries(run.labels));
-  series_->BeginFamily(Kind::kRealCounter, "warpcall_kernel_bytes_total",
-                       "Least bytes that the kernels run had to move: inputs and outputs once.");
+  series_->BeginFamily(
+      Kind::kRealCounter, "warpcall_kernel_bytes_total",
+      "Least bytes that the kernels that ran had to move: inputs and outputs once.");
   for (const Run& run : runs) SetAll(run.indices, &RunCells::bytes, series_->AddSeries(run.labels));
 }
 
@@ -263,8 +264,8 @@ void PrometheusSink::AddLaunchSeries(const Registry& registry) {
 void PrometheusSink::AddChoiceSeries(const Registry& registry) {
   series_->BeginFamily(
       Kind::kCounter, "warpcall_auto_choices_total",
-      "Requests that left the choice of an implementation to the server, by what it chose and "
-      "why: the order of preference, or what was measured of such problems.");
+      "Requests that left the choice of an implementation to the server, by the choice and its "
+      "reason: the order of preference or measurements of such problems.");
   for (const Run& run : RunsOf(registry, options_.devices, AnyKind)) {
     Labels labels = run.labels;
     labels.push_back({"why", "order"});

@@ -52,7 +52,7 @@ class CallersTest(AccessCase):
                  ["profile", "gelu", "--shape", "64"]]
         for call in calls:
             with self.subTest(call=call):
-                self.assert_refused(server, "UNAUTHENTICATED: the call brings no token", *call)
+                self.assert_refused(server, "UNAUTHENTICATED: missing token", *call)
                 self.assert_refused(server, "UNAUTHENTICATED: the token of this call is none", *bad, *call)
                 self.assert_done(server, *good, *call)
         self.assert_done(server, "health")

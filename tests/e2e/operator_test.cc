@@ -202,7 +202,7 @@ TEST(OperatorTest, SighupReadsTheFlagFileAgainAndNeverStopsTheServer) {
                   "start only: queue_limit"));
   WriteFile(path, "log_level=loud\n");
   server.Signal(SIGHUP);
-  EXPECT_TRUE(server.Logs("could not be read again: what it said before stays"));
+  EXPECT_TRUE(server.Logs("reload failed: the previous version stays in force"));
   EXPECT_EQ(server.Get("/log_level").second, "debug\n");
   EXPECT_TRUE(Serves(server.address()));
   EXPECT_EQ(server.Stop(), 0);
@@ -218,7 +218,7 @@ TEST(OperatorTest, SighupRefusesAFlagFileThatTheNextStartWouldRefuse) {
   };
   int failed = 0;
   for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{
-           {"queue_limt=9", "queue_limt is no flag that may stand in a file"},
+           {"queue_limt=9", "flag queue_limt is unknown or not allowed in a file"},
            {"queue_limit=0", "queue_limit: Value 0 not in range"},
            {"staging_mib=511", "has no room for one message"},
            {"token_file=/no/such/file", "token_file: /no/such/file: No such file"},

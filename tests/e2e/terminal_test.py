@@ -48,7 +48,7 @@ MORE = [
     ("warpcall load gelu:4096=80,softmax:64x1024:bf16=20 --rate 200 --requests 60 --warmup 0", 0,
      "sent after the planned time"),
     ("warpcall profile softmax --shape 64x64 --implementation cpu", 0, "HOST PHASE"),
-    ("warpcall profile softmax --shape 64x64 --implementation cpu --implementation manual", 0, "OF A RUN"),
+    ("warpcall profile softmax --shape 64x64 --implementation cpu --implementation manual", 0, "PER RUN"),
     ("warpcall run sofmax --shape 4x4", 1, "did you mean softmax?"),
     ("warpcall run softmax --shpae 4x4", 2, "did you mean --shape?"),
     ("warpcall run softmax --shape 4x4 --output -", 2, "terminal"),

@@ -139,8 +139,9 @@ TEST(ParseConfig, MistakesAreJsonWhereTheLogIs) {
     EXPECT_TRUE(absl::EndsWith(wrong.said, "}\n")) << wrong.said;
   }
   // The command line overrides the file.
-  EXPECT_EQ(Parse({of_file.flag(), "--log_format=logfmt"}).said,
-            absl::StrCat(of_file.path(), ":1: queue_limt is no flag that may stand in a file\n"));
+  EXPECT_EQ(
+      Parse({of_file.flag(), "--log_format=logfmt"}).said,
+      absl::StrCat(of_file.path(), ":1: flag queue_limt is unknown or not allowed in a file\n"));
 }
 
 // An empty value does not take the next flag for its value.
@@ -264,7 +265,7 @@ TEST_F(ReadAgainTest, WhateverTheNextStartWouldRefuseIsAnError) {
   };
   const std::string place = absl::StrCat(file.path(), ":2");
   EXPECT_EQ(error("queue_limt=5"),
-            absl::StrCat(place, ": queue_limt is no flag that may stand in a file"));
+            absl::StrCat(place, ": flag queue_limt is unknown or not allowed in a file"));
   EXPECT_TRUE(absl::StrContains(error("queue_limit=0"), absl::StrCat("it stands in ", place)));
   EXPECT_EQ(error("queue_mib="), absl::StrCat(place, ": --queue_mib= lacks a value"));
   // Values are checked together with the command line's.

@@ -39,93 +39,102 @@ constexpr double kNoisePercentMax = 100;
 constexpr int kExitSignal = 128;
 
 constexpr char kFooter[] =
-    R"(SHAPE is dimensions with x between them; braces stand for several:
+    R"(SHAPE is dimensions with x between them; braces sweep one of them:
   16384x16384              one shape
-  1024x{256..262144:x2}    from 256 on, doubling, up to 262144
-  {1024..8192:+1024}       in steps
+  1024x{256..262144:x2}    256 to 262144, doubling
+  {1024..8192:+1024}       1024 to 8192 in steps of 1024
   {256,512,4096}           each of these
-Several braces: all combinations. At most 256 points, each a device, a type
-and a shape.
-Kernels of two inputs (matmul) take MxNxK for a[m,k] and b[k,n], stored as the
-attributes transpose_a and transpose_b say, or both with a comma; those with
-weights (layernorm, linear) a shape for each input:
+Several braces give all combinations. A run has at most 256 points; a point is a
+device, a type and a shape.
+For two inputs (matmul) MxNxK stands for a[m,k] and b[k,n], stored as the
+attributes transpose_a and transpose_b say. Or give one comma-separated shape
+per input, as kernels with weights (layernorm, linear) require:
   warpcall bench softmax --shape '1024x{256..262144:x2}' --type bf16 --type f32
   warpcall bench matmul --shape '{1024,4096}x4096x4096' --plot matmul.svg
   warpcall bench matmul --shape 8x128x64,64x256 --implementation cuda
   warpcall bench linear --shape 64x1024,4096x1024,4096
---input takes types and shapes of .npy files instead, one for each input. The
-values are random, N(0, 1), all the same: the server makes them.
-Rows are measured in turns; what is predicted to take longer than a row may is
-skipped, and says how to ask for it. --deadline is for each point: what was
-measured until then is shown.
-MEDIAN and MIN are of N samples; NOISE is the standard error of the median in
-percent of it. %COPY is of the copy ceiling, what copying reaches on the
-device; ERROR is |out - ref| / |ref| against float64. VS BEST is the median
-over the fastest row's; ~ stands where the two can't be told apart, - where it
-is not known which is the fastest.
-Ctrl-C ends it; what was measured is printed and written.
-Exit status: 0 all points were measured, 1 some were refused, ended early or
-have a row whose turn did not come, 2 usage, 130 Ctrl-C.)";
+--input takes the types and shapes of .npy files instead, one file per input.
+The values are always random N(0, 1) numbers that the server makes.
+A row is one implementation. Rows are measured in turns. A row predicted to take
+longer than its time limit is skipped, and says how to measure it anyway.
+--deadline applies to each point; rows measured before it are shown.
+MEDIAN and MIN are over N samples. NOISE is the standard error of the median, in
+percent of the median. %COPY is the bandwidth in percent of the device's copy
+bandwidth. ERROR is |out - ref| / |ref| against float64. VS BEST is the median
+divided by that of the fastest row: ~ if the two can't be told apart, - if the
+fastest row is not known.
+Ctrl-C stops the run; the results so far are printed and written.
+Exit status: 0 all points measured, 1 a point was refused, stopped early or has
+an unmeasured row, 2 usage error, 130 Ctrl-C.)";
 
 constexpr char kTuneFooter[] =
     R"(Times the implementations of each problem as `warpcall bench` does, and checks
-their results. From then on the server runs the fastest whose result was right,
-where a request names none or a family, and none whose result was wrong: for
-problems of the same types and attributes, about the same sizes (to a factor of
-2^(1/4)) and the same alignment. It remembers that in its --tuning_cache.
-SHAPE, --input, --device and exit status: see `warpcall help bench`:
+their results. Afterwards the server runs the fastest correct one for requests
+that name none or only a family, and never a wrong one. This holds for problems
+of the same types, attributes and alignment and about the same sizes (within a
+factor of 2^(1/4)). The server keeps the choice in its --tuning_cache.
+`warpcall help bench` documents SHAPE, --input, --device and exit status:
   warpcall tune softmax --shape '{1024,16384}x{256..65536:x2}' --type bf16
   warpcall tune matmul --shape 4096x4096x4096 --attribute precision=tf32
-`warpcall describe` says what runs, and why.)";
+`warpcall describe` shows the choice and its reason.)";
 
 struct BenchOptions {
   BenchOptions(const Arguments& arguments, const char* footer) : deadline(arguments) {
-    arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
-    const Option shape = arguments
-                             .AddRepeated("--shape", &shapes,
-                                          "Of the inputs, see below; several: one after the other")
-                             .TypeName("SHAPE");
-    arguments
-        .AddRepeated("--input", &inputs,
-                     "A .npy file whose type and shape an input has; once per input, in order")
-        .Excludes(shape)
-        .TypeName("FILE");
-    arguments.AddRepeated("--type", &types, "Of the elements, once per type; default float32")
-        .IsDataType();
-    arguments.AddRepeated("--implementation", &implementations,
-                          "An implementation or a family, once each; none: all that fit");
-    arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
-        .TypeName("NAME=VALUE");
+    arguments.Add("kernel", &kernel, "Name of a kernel from `warpcall kernels`").Required();
+    const Option shape =
+        arguments
+            .AddRepeated("--shape", &shapes,
+                         "Set the inputs' shapes, see below; repeat for several problems")
+            .TypeName("SHAPE");
     arguments
         .AddRepeated(
-            "--device", &devices,
-            "A name from `warpcall devices`, or several with commas; none: the server chooses")
+            "--input", &inputs,
+            "Take an input's type and shape from a .npy file; repeat for each input, in order")
+        .Excludes(shape)
+        .TypeName("FILE");
+    arguments
+        .AddRepeated("--type", &types, "Set the element type; repeat for several; default float32")
+        .IsDataType();
+    arguments.AddRepeated("--implementation", &implementations,
+                          "Time this implementation (cuda) or variant (cuda:two_pass); repeat for "
+                          "several; default: all that fit");
+    arguments
+        .AddRepeated("--attribute", &attributes,
+                     "Set an attribute of the kernel; repeat for several")
+        .TypeName("NAME=VALUE");
+    arguments
+        .AddRepeated("--device", &devices,
+                     "Time on this device from `warpcall devices`, or several, comma-separated; "
+                     "default: server's choice")
         .SplitAt(',')
         .TypeName("DEVICE");
-    arguments.Add("--iterations", &iterations, "Samples of each; none: the server's default, 100")
+    arguments
+        .Add("--iterations", &iterations, "Number of samples per row; default: the server's, 100")
         .Between(1, kCountMax);
-    arguments.Add("--warmup", &warmup_iterations, "Before them; none: the server's default, 10")
+    arguments
+        .Add("--warmup", &warmup_iterations,
+             "Number of untimed runs before the samples; default: the server's, 10")
         .Between(1, kCountMax);
     arguments
         .Add("--max-noise", &max_noise_percent,
-             "Stop a row when its noise is below this; none: by --iterations alone")
+             "Stop a row when its noise is below this; default: after --iterations")
         .Between(kNoisePercentMin, kNoisePercentMax)
         .TypeName("PERCENT");
     arguments
         .Add("--timeout", &row_timeout,
-             "The longest time for one row, in seconds, or 500ms, 2m; none: the server's limit")
+             "Time limit for one row, in seconds or as 500ms, 2m; default: the server's limit")
         .TypeName("DURATION");
-    arguments.Add("--seed", &seed, "Of the inputs, N(0, 1)").ShowDefault();
-    arguments
-        .Add("--csv", &outputs.csv, "Write a line for each result; - is stdout, without the table")
+    arguments.Add("--seed", &seed, "Seed the random N(0, 1) inputs").ShowDefault();
+    arguments.Add("--csv", &outputs.csv, "Write a line per result; - is stdout, without the table")
         .TypeName("FILE");
     arguments
         .Add("--plot", &outputs.plot,
-             "Draw time, share of the copy ceiling, and roofline; - is stdout, without the table")
+             "Draw time, share of the copy ceiling and roofline; - is stdout, without the table")
         .TypeName("FILE.svg");
     arguments
-        .Add("--baseline", &outputs.baseline,
-             "Compare with what `warpcall bench --json` printed before, as `warpcall compare` does")
+        .Add(
+            "--baseline", &outputs.baseline,
+            "Compare with an earlier output of `warpcall bench --json`, as `warpcall compare` does")
         .TypeName("FILE.json");
     arguments.SetFooter(footer);
   }
@@ -432,7 +441,7 @@ Command AddBenchCommand(const Arguments& root, const Globals& globals) {
 
 Command AddTuneCommand(const Arguments& root, const Globals& globals) {
   const Arguments arguments = root.AddSubcommand(
-      "tune", "Time implementations of a kernel, and have the server run the fastest from then on");
+      "tune", "Time implementations of a kernel and make the server run the fastest from then on");
   const auto options = std::make_shared<BenchOptions>(arguments, kTuneFooter);
   options->tunes = true;
   return {arguments, [&globals, options] {

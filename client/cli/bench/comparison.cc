@@ -247,26 +247,30 @@ json OrNull(double value) { return value > 0 ? json(value) : json(); }
 constexpr double kPercentMax = 1e6;
 
 constexpr char kFooter[] =
-    R"(The files are what `warpcall bench ... --json` printed:
+    R"(The files are the output of `warpcall bench ... --json`:
   warpcall bench softmax --shape 4096x1024 --json > before.json
   warpcall bench softmax --shape 4096x1024 --json > after.json
   warpcall compare before.json after.json --fail-above 5
-RATIO is the median after over that before: below 1 is faster. A verdict is
-"faster" or "slower" where the 95% intervals of the medians do not overlap, and
-"no difference seen" where they do. 95% is how far the interval reaches below
-and above the median, in percent. No server is asked.
-Exit status: 0; 1 with --fail-above, a row became slower by more than that, no
-longer runs, or can't be judged: it is missing after, or slower by more than
-that and too noisy to be sure; 2 usage, or a file that is not such.)";
+RATIO is the second median divided by the first: below 1 is faster. The verdict
+is "faster" or "slower" if the 95% intervals of the medians do not overlap, else
+"no difference seen". The column 95% shows how far the interval reaches below
+and above the median, in percent. The command contacts no server.
+Exit status: 0 success; 1 with --fail-above, if a row is slower by more than
+that, no longer runs, or can't be judged: it is missing from the second file, or
+slower by more than that but too noisy; 2 usage error or not a benchmark file.)";
 
 struct CompareOptions {
   explicit CompareOptions(const Arguments& arguments) {
-    arguments.Add("before", &before, "What was measured first").Required().TypeName("BEFORE.json");
-    arguments.Add("after", &after, "What was measured then").Required().TypeName("AFTER.json");
+    arguments.Add("before", &before, "Results of the first measurement")
+        .Required()
+        .TypeName("BEFORE.json");
+    arguments.Add("after", &after, "Results of the second measurement")
+        .Required()
+        .TypeName("AFTER.json");
     arguments
         .Add("--fail-above", &fail_above,
-             "End with status 1 if a row became slower by more than this, or no longer runs, or "
-             "nobody can say")
+             "Exit with status 1 if a row is slower by more than this, no longer runs, or can't be "
+             "judged")
         .Between(0, kPercentMax)
         .TypeName("PERCENT");
     arguments.SetFooter(kFooter);

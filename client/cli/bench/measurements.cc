@@ -156,8 +156,8 @@ absl::StatusOr<Measurements> ReadMeasurements(const std::string& path) {
     return ToMeasurements(path, json::parse(text));
   } catch (const json::parse_error& error) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": not JSON: byte ", error.byte, " of ", text.size(),
-                     " is not what can stand there; `warpcall bench --json` prints such files"));
+        absl::StrCat(path, ": invalid JSON at byte ", error.byte, " of ", text.size(),
+                     "; the file must be the output of `warpcall bench --json`"));
   } catch (const json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));
   }

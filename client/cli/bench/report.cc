@@ -124,22 +124,21 @@ std::string CutNote(const BenchPoint& point) {
   const bool by_deadline = absl::IsDeadlineExceeded(point.status) ||
                            std::any_of(results.begin(), results.end(), IsUnreached);
   return absl::StrCat("fewer than the ", SamplesAsked(point.call), " samples asked for: ",
-                      by_deadline ? "the point's time was up; --deadline gives it longer"
-                                  : "its time was up; --timeout or --deadline gives it longer");
+                      by_deadline ? "hit the point's time limit; raise --deadline"
+                                  : "hit the time limit; raise --timeout or --deadline");
 }
 
 std::string OverCeilingNote(const BenchPoint& point) {
   return absl::StrCat("faster than the copy of this run (",
                       HumanRate(point.report.ceiling_bytes_per_second(), "B/s"),
-                      "): its data stay in caches, or the copy met more load");
+                      "): the data are cached, or the copy ran under load");
 }
 
 constexpr char kUnstableNote[] =
-    "unstable: noisy, or of two speeds: not ranked; a quieter machine, more --iterations and "
+    "unstable: too noisy or bimodal to rank; use a quieter machine, or raise --iterations and "
     "--timeout";
 
-constexpr char kNoBestNote[] =
-    "VS BEST is open: an unstable implementation may be the fastest of them";
+constexpr char kNoBestNote[] = "VS BEST is unknown: an unstable implementation may be the fastest";
 
 // Returns the explanations of the table's marks.
 std::string Footnotes(const BenchPoint& point) {

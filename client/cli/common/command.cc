@@ -29,8 +29,7 @@ client::ClientOptions OptionsOf(const Globals& globals) {
   options.credentials = globals.credentials;
   if (globals.verbose) options.observe = PrintAttempt;
   options.queued = [](int ahead) {
-    Progress::TellLast(
-        absl::StrCat("waits for ", ahead, ahead == 1 ? " call" : " calls", " before it"));
+    Progress::TellLast(absl::StrCat("queued behind ", ahead, ahead == 1 ? " call" : " calls"));
   };
   return options;
 }

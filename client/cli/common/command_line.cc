@@ -106,8 +106,8 @@ std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::
   if (absl::StartsWith(word, "-")) {
     const std::string option = word.substr(0, word.find('='));
     if (command != nullptr && HasOption(*command, option))
-      return absl::StrCat("option ", option, " is one of ", name, " ", command->get_name(),
-                          ", and stands behind that");
+      return absl::StrCat("option ", option, " belongs to ", name, " ", command->get_name(),
+                          " and must follow it");
     return absl::StrCat("option ", option, " of ", name,
                         command == nullptr ? "" : absl::StrCat(" ", command->get_name()),
                         " is unknown", DidYouMean(option, OptionNames(app, command)));
@@ -115,7 +115,7 @@ std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::
   if (command == nullptr)
     return absl::StrCat("subcommand '", word, "' of ", name, " is unknown",
                         DidYouMean(word, CommandNames(app)));
-  return absl::StrCat("'", word, "' is one value too many for ", name, " ", command->get_name());
+  return absl::StrCat("unexpected argument '", word, "' for ", name, " ", command->get_name());
 }
 
 // In one line, which ends with where to read more.

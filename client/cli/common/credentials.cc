@@ -36,17 +36,21 @@ absl::StatusOr<std::string> Read(const char* option, const std::string& path) {
 
 void AddCredentialOptions(const Arguments& arguments, CredentialFiles* files) {
   arguments.AddFlag("--tls", &files->tls,
-                    "Connect with TLS, and trust the authorities of this system");
-  arguments.Add(kTlsCa, &files->ca, "With TLS, trusting this PEM file's authorities")
+                    "Connect with TLS and trust this system's certificate authorities");
+  arguments
+      .Add(kTlsCa, &files->ca,
+           "Connect with TLS and trust the certificate authorities in this PEM file")
       .TypeName("FILE")
       .FromEnvironment("WARPCALL_TLS_CA");
-  arguments.Add(kTlsCert, &files->cert, "Own certificate, a PEM file, for a server that asks")
+  arguments
+      .Add(kTlsCert, &files->cert,
+           "PEM file with the client's certificate, for servers that require one")
       .TypeName("FILE")
       .FromEnvironment("WARPCALL_TLS_CERT");
-  arguments.Add(kTlsKey, &files->key, "Its private key, a PEM file")
+  arguments.Add(kTlsKey, &files->key, "PEM file with the private key of --tls_cert")
       .TypeName("FILE")
       .FromEnvironment("WARPCALL_TLS_KEY");
-  arguments.Add(kTokenFile, &files->token, "A file with the token that comes with every call")
+  arguments.Add(kTokenFile, &files->token, "File with the token to send with every call")
       .TypeName("FILE")
       .FromEnvironment("WARPCALL_TOKEN_FILE");
 }

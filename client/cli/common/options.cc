@@ -27,7 +27,7 @@ Option Option::OneOf(const std::vector<std::string>& values) const {
   return Option(option_->check(CLI::Validator(
       [values](std::string& text) {
         if (std::find(values.begin(), values.end(), text) != values.end()) return std::string();
-        return absl::StrCat("'", text, "' is none of ", absl::StrJoin(values, ", "),
+        return absl::StrCat("'", text, "' is not one of ", absl::StrJoin(values, ", "),
                             DidYouMean(text, values));
       },
       absl::StrCat("{", absl::StrJoin(values, ","), "}"))));
@@ -84,7 +84,7 @@ Option Arguments::Add(const std::string& name, uint64_t* value, const std::strin
                           uint64_t number;
                           return absl::SimpleAtoi(text, &number)
                                      ? std::string()
-                                     : absl::StrCat(text, " is no whole number from 0 to ",
+                                     : absl::StrCat(text, " is not a whole number from 0 to ",
                                                     std::numeric_limits<uint64_t>::max());
                         },
                         "")));

@@ -34,7 +34,7 @@ absl::StatusOr<DataType> ParseDataType(absl::string_view text) {
     known.emplace_back(spelling.text);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is none of the types ", kTypesText, DidYouMean(text, known)));
+      absl::StrCat("unknown type '", text, "'; expected ", kTypesText, DidYouMean(text, known)));
 }
 
 absl::StatusOr<int64_t> ParseDimension(absl::string_view text) {

@@ -43,27 +43,26 @@ constexpr double kSecondsMax = 86400;
 constexpr absl::Duration kListTimeout = absl::Seconds(20);
 
 constexpr char kFooter[] =
-    R"(MIX is entries with commas between them, and each entry is
+    R"(MIX is a comma-separated list of entries:
   KERNEL[OPTION,OPTION,...]:SHAPES:TYPE=WEIGHT
-of which only KERNEL must be there. Entries are chosen at random in proportion
-to their weights (default 1).
+Only KERNEL is required. Each request takes a random entry, in proportion to the
+weights (default 1).
   OPTION  implementation=NAME, device=NAME or an attribute of the kernel, such
           as axis=0; in square brackets
-  SHAPES  64x1024; with * between those of several inputs, or one for all
-          where they are alike
-  TYPE    float32, float16 or bfloat16; f32, f16 and bf16 are taken as well
---shape, --type, --implementation, --device and --attribute are for entries
-that do not say.
+  SHAPES  64x1024 for every input, or one shape per input with * between them
+  TYPE    float32, float16 or bfloat16, or short f32, f16 or bf16
+--shape, --type, --implementation, --device and --attribute are defaults for
+entries without their own.
   warpcall load gelu --shape 1024 --concurrency 8
   warpcall load 'gelu:4096=80,softmax[axis=0]:64x1024:bf16=20' --rate 2000
   warpcall load matmul --shape 64x128 --shape 128x32 --requests 1000
 Without --rate each worker always has one request in flight (closed loop).
-With it requests arrive by a plan, and latencies count from the planned times
-(open loop). --deadline is for each request.
-A worker whose request was refused for now (UNAVAILABLE, RESOURCE_EXHAUSTED)
-pauses before its next one: as long as the server asks, or else 50 ms, then
-twice as long each time, up to 2 s.
-Exit status: 0 all were OK, 1 some were not, or there were none, 2 usage.)";
+With --rate requests follow a schedule, and latencies count from the scheduled
+times (open loop). --deadline applies to each request.
+After a temporary refusal (UNAVAILABLE, RESOURCE_EXHAUSTED) a worker pauses: as
+long as the server asks, else 50 ms, doubled each time up to 2 s.
+Exit status: 0 all requests were OK, 1 one failed or none was sent, 2 usage
+error.)";
 
 struct LoadCommand {
   explicit LoadCommand(const Arguments& arguments) : deadline(arguments) {
@@ -73,51 +72,63 @@ struct LoadCommand {
   }
 
   void AddMix(const Arguments& arguments) {
-    const Option option = arguments.Add("--mix", &mix, "The same as the positional MIX");
-    arguments.Add("kernels", &kernels, "KERNEL,KERNEL,... or a MIX, see below").Excludes(option);
-    arguments.AddRepeated("--shape", &shapes, "Of the inputs; once per input, or once for all")
+    const Option option =
+        arguments.Add("--mix", &mix, "Kernels to call, instead of the positional MIX");
+    arguments.Add("kernels", &kernels, "Kernels to call: KERNEL,KERNEL,... or a MIX, see below")
+        .Excludes(option);
+    arguments
+        .AddRepeated("--shape", &shapes,
+                     "Set the inputs' shapes: once for all inputs or once for each")
         .TypeName("SHAPE");
-    arguments.Add("--type", &type, "Of the elements").IsDataType().ShowDefault();
-    arguments.Add("--implementation", &defaults.implementation,
-                  "An implementation or a family; none: the server chooses");
-    arguments.Add("--device", &defaults.device, "none: the server chooses");
-    arguments.AddRepeated("--attribute", &defaults.attributes, "name=value, once per attribute")
+    arguments.Add("--type", &type, "Set the element type").IsDataType().ShowDefault();
+    arguments.Add(
+        "--implementation", &defaults.implementation,
+        "Run this implementation (cuda) or variant (cuda:two_pass); default: server's choice");
+    arguments.Add("--device", &defaults.device,
+                  "Run on this device from `warpcall devices`; default: server's choice");
+    arguments
+        .AddRepeated("--attribute", &defaults.attributes,
+                     "Set an attribute of the kernel; repeat for several")
         .TypeName("NAME=VALUE");
   }
 
   void AddLoad(const Arguments& arguments) {
     arguments
         .Add("--concurrency", &workers,
-             absl::StrCat("Workers, each with a connection of its own; default 1, with "
-                          "--rate ",
-                          kDefaultOpenWorkers))
+             absl::StrCat("Number of workers, each with its own connection; default 1, or ",
+                          kDefaultOpenWorkers, " with --rate"))
         .Between(1, kWorkersMax);
-    const Option rate_option =
-        arguments.Add("--rate", &rate, "Requests per second").Between(kRateMin, kRateMax);
-    arguments.Add("--arrivals", &arrivals, "With --rate: poisson or uniform")
+    const Option rate_option = arguments.Add("--rate", &rate, "Send this many requests per second")
+                                   .Between(kRateMin, kRateMax);
+    arguments
+        .Add("--arrivals", &arrivals,
+             "Space the requests of --rate at random (poisson) or evenly (uniform)")
         .OneOf({"poisson", "uniform"})
         .Needs(rate_option)
         .ShowDefault();
     const Option duration_option =
-        arguments.Add("--duration", &duration_seconds, "Seconds, after the warm-up")
+        arguments
+            .Add("--duration", &duration_seconds, "Send for this many seconds after the warm-up")
             .Between(0.001, kSecondsMax)
             .ShowDefault();
-    arguments.Add("--requests", &requests, "End after so many instead, warm-up not counted")
+    arguments
+        .Add("--requests", &requests, "Stop after this many requests instead, warm-up not counted")
         .Between(1, 1e12)
         .Excludes(duration_option);
-    arguments.Add("--warmup", &warmup_seconds, "Seconds before anything is counted")
+    arguments.Add("--warmup", &warmup_seconds, "Send for this many seconds before counting")
         .Between(0, kSecondsMax)
         .ShowDefault();
     arguments
         .Add("--connections", &connections,
-             "Of each worker's client, which spreads large requests over them")
+             "Number of connections per worker, to spread large requests over")
         .Between(1, kConnectionsMax)
         .ShowDefault();
-    arguments.Add("--seed", &seed, "Of the inputs, the choices and the arrivals").ShowDefault();
-    arguments.AddFlag("--retry", &retry, "Let clients try again what was refused for now");
+    arguments.Add("--seed", &seed, "Seed the inputs, the choices from the mix and the arrivals")
+        .ShowDefault();
+    arguments.AddFlag("--retry", &retry, "Retry temporary refusals");
     arguments.AddFlag("--check", &check,
-                      "Check the answers' types and shapes, and that identity returns its input; "
-                      "what is wrong counts as DATA_LOSS");
+                      "Check the outputs' types and shapes, and that identity returns its input; a "
+                      "wrong response counts as DATA_LOSS");
   }
 
   // Returns the entries of the command line, with the defaults filled in.

@@ -59,7 +59,7 @@ absl::Status ParseOptions(string_view text, LoadEntry* entry) {
   for (string_view option : absl::StrSplit(text, ',')) {
     const string_view name = NameOf(option);
     if (name.empty() || name.size() == option.size())
-      return Invalid(option, "what stands in [] has the form name=value");
+      return Invalid(option, "an option in [] must have the form name=value");
     const std::string value(option.substr(name.size() + 1));
     if (name == "implementation") {
       entry->implementation = value;

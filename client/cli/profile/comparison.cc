@@ -92,8 +92,7 @@ class Reasons {
     if (slow.plan.local_memory_bytes() > 0)
       Add(absl::StrCat("spills ", slow.plan.local_memory_bytes(), " bytes of each thread."));
     if (reasons_.empty())
-      reasons_.push_back(
-          "Nothing that was seen tells why: counters and `warpcall describe --source` may.");
+      reasons_.push_back("No figure explains it; counters and `warpcall describe --source` may.");
   }
 
   std::vector<std::string> Take() { return std::move(reasons_); }
@@ -107,8 +106,8 @@ class Reasons {
       if (slower_.*time - faster_.*time >= kShareMin * difference_ns)
         Add(absl::Substitute(text, HumanTime(slower_.*time), HumanTime(faster_.*time)));
     };
-    add(&Figures::gap_ns, "leaves the device without work for $0 a run, the other for $1.");
-    add(&Figures::transfer_ns, "moves tensors for $0 a run, the other for $1.");
+    add(&Figures::gap_ns, "leaves the device idle for $0 per run, the other for $1.");
+    add(&Figures::transfer_ns, "moves tensors for $0 per run, the other for $1.");
   }
 
   void AddWork() {
@@ -136,7 +135,7 @@ class Reasons {
                        " of its threads' time, the other ", PercentOf(faster_.threads_waiting),
                        ": while the machine does other work, times say little."));
     else
-      add(&Figures::threads_busy, "keeps threads at work for $0 of the time, the other for $1.");
+      add(&Figures::threads_busy, "keeps threads busy for $0 of the time, the other for $1.");
   }
 
   const std::string name_;
@@ -163,7 +162,7 @@ Comparison Compare(const Profiled& first, const Profiled& second) {
   if (NameOf(first.report) == NameOf(second.report)) {
     comparison.reasons = {absl::StrCat("Both names are of ", NameOf(first.report), ".")};
   } else if (!(ratio > 0)) {
-    comparison.reasons = {"Of one of the two no kernel was seen to run."};
+    comparison.reasons = {"One of the two ran no kernel that the profile could see."};
   } else if (ratio < kSameRatio && ratio > 1 / kSameRatio) {
     comparison.reasons = {"They differ by less than 5 %, which a few runs do not tell apart."};
   } else {

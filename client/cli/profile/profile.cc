@@ -29,55 +29,61 @@ constexpr int kIterationsMax = std::numeric_limits<int32_t>::max();
 constexpr uint64_t kSeedDefault = 1;
 
 constexpr char kFooter[] =
-    R"(Inputs are files (--input) or random, N(0, 1), made by the server, of one --shape:
-  16384x16384              of a kernel of one input
-  4096x2048x1024           MxNxK of a kernel of two inputs (matmul)
-  8x128x64,64x256          one for each input, as of one with weights (layernorm):
+    R"(Inputs are files (--input) or random N(0, 1) values that the server makes (--shape):
+  16384x16384              one input
+  4096x2048x1024           MxNxK for two inputs (matmul)
+  8x128x64,64x256          one shape per input, also for weights (layernorm):
   64x1024,1024,1024
-First comes what bounds the kernel and why, or that other work took more than
-a quarter of its threads' time: then the times tell nothing of it. AS A COPY is
-the time in which a copy moves as many bytes, LEAST BYTES has each read or
-written once, PASSES is how often they were moved: as counted, or at most. Then
-comes what took the device most time: kernels, copies, sets, and gaps, in which
-it had nothing to do. SHARE is of the time from the first to the last of them.
-With two implementations: why one is slower, and both side by side.)";
+The report opens with the kernel's bound and the reason. It is "Inconclusive" if
+other work took more than a quarter of the threads' time.
+AS A COPY is the time that a copy of LEAST BYTES takes. LEAST BYTES counts each
+input and output once. PASSES is the memory traffic divided by LEAST BYTES:
+measured, or an upper bound.
+The next table lists the device's kernels, copies, sets and gaps (idle time),
+the longest first. SHARE is the part of the time from the first to the last.
+With two implementations the report compares both and explains the slower one.)";
 
 // Number of implementations that fit side by side.
 constexpr size_t kImplementationsMax = 2;
 
 struct ProfileOptions {
   explicit ProfileOptions(const Arguments& arguments) : deadline(arguments) {
-    arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
+    arguments.Add("kernel", &kernel, "Name of a kernel from `warpcall kernels`").Required();
     const Option input =
-        arguments.AddRepeated("--input", &inputs, "A .npy file; once per input, in order")
+        arguments
+            .AddRepeated("--input", &inputs,
+                         "Read an input from a .npy file; repeat for each input, in order")
             .TypeName("FILE");
-    arguments.Add("--shape", &shape, "Instead of files: of random inputs, see below")
+    arguments
+        .Add("--shape", &shape, "Use random inputs of these shapes instead of files, see below")
         .Excludes(input)
         .TypeName("SHAPE");
     arguments
         .Add("--type", &type,
-             "Of random elements, default float32, or that files must have; bfloat16 takes uint16 "
-             "files for its bits")
+             "Set the element type of random inputs, default float32, or require it of files; "
+             "bfloat16 reads uint16 files as raw bits")
         .IsDataType();
     profile.seed = kSeedDefault;
-    arguments.Add("--seed", &profile.seed, "Of random inputs").ShowDefault();
+    arguments.Add("--seed", &profile.seed, "Seed the random inputs").ShowDefault();
     arguments.AddFlag(
         "--request", &profile.request_path,
-        "Of random inputs: take the path of a request, copies and rounds included, as "
-        "files do; none: the kernel runs whole, on device memory");
+        "Profile the whole path of a request with random inputs, as with files: copies and chunks "
+        "included; default: the kernel alone, inputs already on the device");
     arguments.AddRepeated("--implementation", &implementations,
-                          "An implementation or a family, or two to compare; none: the server "
-                          "chooses");
-    arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
+                          "Profile this implementation (cuda) or variant (cuda:two_pass); repeat "
+                          "to compare two; default: server's choice");
+    arguments
+        .AddRepeated("--attribute", &attributes,
+                     "Set an attribute of the kernel; repeat for several")
         .TypeName("NAME=VALUE");
     arguments.Add("--device", &profile.call.options.device,
-                  "A name from `warpcall devices`; none: the server chooses");
+                  "Profile on this device from `warpcall devices`; default: server's choice");
     arguments
         .Add("--iterations", &profile.iterations,
-             "How often the call runs; none: the server's default, 3")
+             "Number of times to run the call; default: the server's, 3")
         .Between(1, kIterationsMax);
     arguments.Add("--trace", &trace, "Write a trace for ui.perfetto.dev").TypeName("FILE.json");
-    arguments.Add("--csv", &csv, "Write a line for each row; - is stdout, without the table")
+    arguments.Add("--csv", &csv, "Write a line per row; - is stdout, without the table")
         .TypeName("FILE");
     arguments.SetFooter(kFooter);
   }
@@ -274,8 +280,7 @@ int Run(const Globals& globals, const ProfileOptions& options) {
 
 Command AddProfileCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<ProfileOptions>(
-      root.AddSubcommand("profile", "Show what the device does for a kernel, and when"), globals,
-      Run);
+      root.AddSubcommand("profile", "Show how a device spends its time on a kernel"), globals, Run);
 }
 
 }  // namespace warpcall::cli

@@ -110,7 +110,7 @@ std::string ThreadTable(const client::ProfileReport& report) {
 std::string CounterTable(const client::ProfileReport& report) {
   const std::vector<ProfileRow> rows = OfKind(report, kCounterRow);
   if (rows.empty()) return "";
-  return Shown(Table({"COUNTER", ">TOTAL", ">A RUN", ">BYTES"}), rows,
+  return Shown(Table({"COUNTER", ">TOTAL", ">PER RUN", ">BYTES"}), rows,
                [&report](const ProfileRow& row) {
                  const double runs = std::max(report.iterations(), 1);
                  return std::vector<std::string>{
@@ -158,7 +158,7 @@ std::string Listed(absl::string_view before, const std::vector<std::string>& sen
 }
 
 std::string Title(Bound bound) {
-  if (bound == Bound::kUnknown) return "What bounds it is not known";
+  if (bound == Bound::kUnknown) return "Bound unknown";
   if (bound == Bound::kInconclusive) return "Inconclusive";
   return absl::StrCat("Bound by ", BoundName(bound));
 }
@@ -181,8 +181,7 @@ std::vector<std::string> Notes(const Profiled& profiled) {
   if (profiled.device.kind == kCpuKind && !counted)
     notes.push_back(absl::StrCat("hardware counters: ", profiled.report.counters_unavailable()));
   if (!profiled.plan_missing.empty())
-    notes.push_back(
-        absl::StrCat("the least bytes and FLOPs are not known: ", profiled.plan_missing));
+    notes.push_back(absl::StrCat("least bytes and FLOPs unknown: ", profiled.plan_missing));
   return notes;
 }
 
@@ -230,7 +229,7 @@ std::string TextOfTwo(const Profiled& first, const Profiled& second) {
   for (const Profiled* const profiled : {&first, &second})
     absl::StrAppend(
         &text, Bounded(NameOf(profiled->report) + ": ", Judge(*profiled, FiguresOf(*profiled))));
-  Table table({"OF A RUN", {NameOf(a), kRight}, {NameOf(b), kRight}, ">RATIO"});
+  Table table({"PER RUN", {NameOf(a), kRight}, {NameOf(b), kRight}, ">RATIO"});
   for (const ComparedFigure& figure : comparison.figures)
     table.AddRow({figure.name, figure.first, figure.second,
                   figure.ratio < 0 ? "-" : absl::StrFormat("%.2f", figure.ratio)});

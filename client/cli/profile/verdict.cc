@@ -26,7 +26,7 @@ constexpr double kShortOnGpuNs = 5'000;
 constexpr double kShortOnCpuNs = 20'000;
 
 constexpr char kFuse[] =
-    "One call for what comes before and after it (warpcall fused) saves passes over memory.";
+    "One call for the steps before and after it too (warpcall fused) saves passes over memory.";
 constexpr char kBench[] = "`warpcall bench` times the other implementations on this problem.";
 
 bool IsCpu(const Profiled& profiled) { return profiled.device.kind == kCpuKind; }
@@ -59,7 +59,7 @@ std::string OfACopy(const Profiled& profiled, const Figures& figures) {
 Verdict ByTransfers(const Figures& figures) {
   return {Bound::kTransfer,
           absl::StrCat("moving tensors takes ", HumanTime(figures.transfer_ns),
-                       " a run, its kernels take ", HumanTime(figures.kernel_ns), "."),
+                       " per run, its kernels take ", HumanTime(figures.kernel_ns), "."),
           {"One call for several steps (warpcall fused) moves tensors once.",
            "Several calls at once, or --connections, let transfers and kernels overlap; a narrower "
            "type has fewer bytes."}};
@@ -67,7 +67,7 @@ Verdict ByTransfers(const Figures& figures) {
 
 Verdict ByGaps(const Figures& figures) {
   return {Bound::kLaunch,
-          absl::StrFormat("the device has nothing to do for %s of a run, between %.3g kernels that "
+          absl::StrFormat("the device is idle for %s of a run, between %.3g kernels that "
                           "take %s together.",
                           HumanTime(figures.gap_ns), figures.kernels, HumanTime(figures.kernel_ns)),
           {"One kernel in place of several (families cuda, triton and compiled; warpcall fused).",
@@ -79,7 +79,7 @@ Verdict ByShortness(const Profiled& profiled, const Figures& figures) {
   const std::string each = HumanTime(figures.kernel_ns / std::max(figures.kernels, 1.0));
   verdict.reason = IsCpu(profiled)
                        ? absl::StrCat("a kernel of ", each,
-                                      " is over before a pool's threads are awake, which "
+                                      " ends before the pool's threads wake up, which "
                                       "takes some ",
                                       HumanTime(kShortOnCpuNs), ".")
                        : absl::StrCat("a kernel of ", each,
@@ -133,13 +133,13 @@ Verdict ByMultiprocessors(const Profiled& profiled, const Figures& figures) {
 Verdict ByCores(const Figures& figures) {
   Verdict verdict = {Bound::kCompute, "", {}};
   verdict.reason =
-      absl::StrCat("the threads work ", PercentOf(figures.threads_busy), " of the time");
+      absl::StrCat("the threads were busy ", PercentOf(figures.threads_busy), " of the time");
   if (figures.cycles > 0)
     absl::StrAppendFormat(&verdict.reason, ", %.2f instructions a cycle",
                           figures.instructions / figures.cycles);
   if (figures.fraction_of_ceiling >= 0)
-    absl::StrAppend(&verdict.reason, ", and the least bytes come at ",
-                    PercentOf(figures.fraction_of_ceiling), " of a copy's speed");
+    absl::StrAppend(&verdict.reason, ", and the least bytes moved at ",
+                    PercentOf(figures.fraction_of_ceiling), " of copy bandwidth");
   verdict.reason += ".";
   // A time that is mostly waiting would inflate the number of passes.
   if (figures.passes_max >= kPassesMany && figures.passes < 0 && figures.threads_waiting < kWaiting)
@@ -159,11 +159,11 @@ std::string Shares(const std::string& memory, const std::string& compute) {
 Verdict ByWaiting(const Profiled& profiled, const Figures& figures) {
   Verdict verdict = {Bound::kLatency, "", {}};
   if (IsCpu(profiled)) {
-    verdict.reason = absl::StrCat("of the time of ", profiled.device.multiprocessors, " threads ",
-                                  PercentOf(figures.threads_busy), " is worked");
+    verdict.reason = absl::StrCat(profiled.device.multiprocessors, " threads were busy ",
+                                  PercentOf(figures.threads_busy), " of the time");
     if (figures.fraction_of_ceiling >= 0)
-      absl::StrAppend(&verdict.reason, ", and memory is at ",
-                      PercentOf(figures.fraction_of_ceiling), " of a copy's speed");
+      absl::StrAppend(&verdict.reason, ", and memory traffic ran at ",
+                      PercentOf(figures.fraction_of_ceiling), " of copy bandwidth");
     verdict.advice = {"More rows or elements in one call give more threads something to do.",
                       kBench};
   } else {
@@ -194,7 +194,7 @@ Verdict JudgeKernels(const Profiled& profiled, const Figures& figures) {
   if (IsCpu(profiled) && figures.threads_busy >= kBusy * cores && figures.threads_busy > 0)
     return ByCores(figures);
   if (IsCpu(profiled) && figures.threads_busy < 0)
-    return Unknown("the server does not tell what the CPU's threads did.");
+    return Unknown("the server does not report the work of the CPU's threads.");
   if (!IsCpu(profiled) && memory < 0 && compute < 0)
     return Unknown(absl::StrCat("neither counters nor the least bytes are known",
                                 profiled.plan_missing.empty() ? "" : ": ", profiled.plan_missing,
@@ -231,7 +231,7 @@ const char* BoundName(Bound bound) {
 }
 
 Verdict Judge(const Profiled& profiled, const Figures& figures) {
-  if (!(figures.kernel_ns > 0)) return Unknown("no kernel was seen to run.");
+  if (!(figures.kernel_ns > 0)) return Unknown("the profile shows no kernel.");
   if (IsInconclusive(profiled, figures))
     return {Bound::kInconclusive, absl::StrCat(profiled.report.inconclusive(), "."), {}};
   Verdict verdict = JudgeRun(profiled, figures);

@@ -4,8 +4,8 @@
     python -m warpcall profile softmax --shape 4096x4096 --trace trace.json
     python -m warpcall kernels
 
-Exit status: 0; 1 when the server refused or is not there; 2 when the command line is wrong; 130
-when it was interrupted. A benchmark that ends early prints what was measured until then.
+Exit status: 0 success, 1 server refused or was not reached, 2 usage error, 130 interrupted. A
+benchmark that ends early prints its results so far.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ _INTERRUPTED = 130
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m warpcall", description="Asks a server.")
+    parser = argparse.ArgumentParser(
+        prog="python -m warpcall", description="Call a Warpcall server."
+    )
     parser.add_argument(
         "--server",
         metavar="ADDRESS",
         help=f"host, host:port or unix:/path (default: {SERVER_VARIABLE}, or {DEFAULT_ADDRESS})",
     )
-    parser.add_argument("--json", action="store_true", help="print for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     commands = parser.add_subparsers(dest="command", required=True)
-    bench = commands.add_parser("bench", help="times a kernel's implementations side by side")
+    bench = commands.add_parser("bench", help="time a kernel's implementations side by side")
     bench.add_argument("--iterations", type=int, default=0)
     bench.add_argument("--plot", metavar="FILE.svg")
-    profile = commands.add_parser("profile", help="what the device does for a kernel")
-    profile.add_argument("--trace", metavar="FILE.json", help="for ui.perfetto.dev")
+    profile = commands.add_parser("profile", help="show how a device spends its time on a kernel")
+    profile.add_argument("--trace", metavar="FILE.json", help="write a trace for ui.perfetto.dev")
     for command in (bench, profile):
         command.add_argument("kernel")
         command.add_argument("--shape", action="append", required=True, metavar="4096x1024")
         command.add_argument("--dtype", default="float32")
         command.add_argument("--implementation", action="append", default=[])
         command.add_argument("--device", default="")
-    commands.add_parser("kernels", help="what the server has")
-    commands.add_parser("devices", help="what it runs on")
+    commands.add_parser("kernels", help="list kernels, attributes and implementations")
+    commands.add_parser("devices", help="list devices and their health")
     return parser
 
 

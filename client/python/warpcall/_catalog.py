@@ -57,7 +57,7 @@ KERNELS = (
             ),
             AttributeInfo(
                 "precision",
-                "tf32 permits products of float32 inputs with 10 fraction bits",
+                "tf32 allows products of float32 inputs with 10-bit mantissas",
                 "ieee",
                 ("ieee", "tf32"),
             ),
@@ -71,14 +71,14 @@ KERNELS = (
         (
             AttributeInfo(
                 "expression",
-                'of x0 to x7, for example "gelu(x0 + x1) / max(x0)"',
+                'expression over x0 to x7, for example "gelu(x0 + x1) / max(x0)"',
                 "",
                 (),
                 required=True,
             ),
             AttributeInfo(
                 "seed",
-                "of the elements that dropout keeps",
+                "seed of dropout",
                 0,
                 (),
             ),
@@ -93,13 +93,13 @@ KERNELS = (
         (
             AttributeInfo(
                 "activation",
-                "what is applied to the sums; gelu is the tanh form",
+                "activation of the sums; gelu is the tanh form",
                 "none",
                 ("none", "relu", "gelu", "gelu_erf"),
             ),
             AttributeInfo(
                 "precision",
-                "tf32 permits products of float32 inputs with 10 fraction bits",
+                "tf32 allows products of float32 inputs with 10-bit mantissas",
                 "ieee",
                 ("ieee", "tf32"),
             ),

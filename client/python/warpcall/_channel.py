@@ -78,10 +78,10 @@ _BROKEN_OFF_CODES = ("UNKNOWN", "INTERNAL", "CANCELLED")
 
 @dataclasses.dataclass(frozen=True)
 class TLS:
-    """Encrypts connections. Each is a file's path or the PEM bytes themselves.
+    """Encrypts connections. Each field is a file's path or the PEM bytes themselves.
 
-    `ca`: whose servers to trust; None: those that gRPC trusts. `cert`, `key`: the client's own, for
-    a server that asks for one.
+    `ca`: trusted certificate authorities; None: gRPC's defaults. `cert`, `key`: the client's
+    certificate and its private key, for servers that require one.
     """
 
     ca: Pem | None = None
@@ -123,7 +123,7 @@ class Target:
                 f"connections is {self.connections}; it must be 1 to {CONNECTIONS_MAX}"
             )
         if self.token is not None and not _TOKEN.fullmatch(self.token):
-            raise InvalidArgument("token is empty, or has spaces or what is not ASCII")
+            raise InvalidArgument("token is empty, or has spaces or characters outside ASCII")
         if not self.stall_timeout > 0:
             raise InvalidArgument(f"stall_timeout is {self.stall_timeout}; it must be over 0")
 

@@ -36,10 +36,10 @@ from .errors import InvalidArgument
 class Client(KernelMethods):
     """Connections to one server. Made by `warpcall.connect`; thread-safe.
 
-    Kernels are methods, `client.softmax(x, axis=-1)`, whichever the server has. For a name that
-    this package does not know, the server is asked once for its list; what is not in it is an
-    AttributeError. Where it can't be asked, any name is taken for a kernel's, and the call says
-    what is wrong.
+    Each kernel of the server is a method, `client.softmax(x, axis=-1)`. For a name that this
+    package does not know, the client gets the server's list once; a name outside the list is an
+    AttributeError. If the list is unavailable, every name counts as a kernel, and the call reports
+    the error.
     """
 
     def __init__(self, target: Target, timeout: float | None, retry: Retry) -> None:
@@ -65,9 +65,9 @@ class Client(KernelMethods):
 
         `inputs`: NumPy arrays, objects with `__dlpack__` in host memory or `__array__`, lists and
         numbers. Arrays that are not contiguous and little-endian are copied once.
-        `implementation`: a family ("cuda"), or one variant of it ("cuda:two_pass"); by default the
-        server chooses.
-        `device`: "cpu", "cuda:0"; by default the server chooses.
+        `implementation`: a family ("cuda"), or one variant of it ("cuda:two_pass"); default:
+        server's choice.
+        `device`: "cpu", "cuda:0"; default: server's choice.
         `timeout`: seconds, retries included; None: the client's.
         `out`: an array of the result's type and shape to write it to.
         `dtype`: the type to convert inputs to; "bfloat16" reads uint16 arrays as raw bits.
@@ -97,12 +97,12 @@ class Client(KernelMethods):
         request_id: str = "",
         **attributes: AttributeValue,
     ) -> Future[Result]:
-        """Begins a call and returns without its result. Arguments as for `run`. Inputs are those of
-        this moment, of any size: they were copied or sent when it returns. `out` belongs to the
-        call until the future is done. Cancelling the future ends the call on the server too.
+        """Begins a call and returns a future of its result. Takes the arguments of `run`. Inputs of
+        any size are copied or sent before it returns, so the caller may change them. `out` belongs
+        to the call until the future is done. Cancelling the future ends the call on the server too.
 
-        `Blocks(x.shape, x.dtype, [x])` is not copied: the call reads it while it is under way, and
-        it belongs to the call until the future is done.
+        `Blocks(x.shape, x.dtype, [x])` avoids the copy: the call reads it while it runs, and it
+        belongs to the call until the future is done.
         """
         call = Call(kernel, implementation, device, request_id, attributes)
         options = Options(timeout, out, dtype)
@@ -118,15 +118,15 @@ class Client(KernelMethods):
         progress: Progress = None,
         **options: Any,
     ) -> Iterator[Result]:
-        """Results of `kernel` for each batch, in their order, with up to `window` calls under way.
+        """Yields the results of `kernel` for each batch, in order, with up to `window` open calls.
 
-        A batch is an input, or a tuple of them. `options` are those of `run`, but for `out`. The
+        A batch is an input or a tuple of inputs. `options` are those of `run`, except `out`. The
         first call that fails raises and cancels the others.
-        Whatever yields the batches may reuse their memory: before the next one is asked for, a
-        batch was sent, or copied, which takes memory for up to `window` of them. Batches in a list
-        or tuple are not copied and must stay as they are.
-        `progress`: True: a bar of tqdm's, where that is installed; or what is called with how many
-        results were taken, and how many there are, None when `batches` does not say.
+        A generator may reuse the memory of its batches: each batch is sent or copied before the
+        next one is requested. Copies take memory for up to `window` batches. Batches in a list or
+        tuple are not copied and must not change.
+        `progress`: True shows a tqdm bar, if tqdm is installed. A function is called with the
+        number of results so far and their total, None if `batches` has no length.
         """
         if window < 1:
             raise InvalidArgument(f"window is {window}; it must be at least 1")
@@ -164,8 +164,8 @@ class Client(KernelMethods):
     # ---- lists ----
 
     def kernels(self, *, tuned: bool = False, timeout: float | None = None) -> list[KernelInfo]:
-        """Every kernel of the server, with its inputs, attributes and implementations; with
-        `tuned` also the problems that it has measured, and what "auto" runs for them."""
+        """Returns every kernel of the server, with its inputs, attributes and implementations. With
+        `tuned` also the measured problems and the implementations that "auto" runs for them."""
         request = list_kernels_request(tuned)
         data = self._calls.unary(_channel.LIST_KERNELS, request, self._calls.deadline(timeout))
         kernels = decoded(ListKernelsResponse, data).kernels
@@ -181,14 +181,14 @@ class Client(KernelMethods):
         return self._calls.kernels.listed
 
     def devices(self, *, timeout: float | None = None) -> list[DeviceInfo]:
-        """Every device of the server, with its health."""
+        """Returns every device of the server, with its health."""
         data = self._calls.unary(_channel.LIST_DEVICES, b"", self._calls.deadline(timeout))
         devices = list(decoded(ListDevicesResponse, data).devices)
         self._ceilings.update(known_ceilings(devices))  # other threads may be reading it
         return devices
 
     def server_info(self, *, timeout: float | None = None) -> ServerInfoResponse:
-        """Which server this is, since when, and what it was told."""
+        """Returns the server's version, start time and changed flags."""
         data = self._calls.unary(_channel.SERVER_INFO, b"", self._calls.deadline(timeout))
         return decoded(ServerInfoResponse, data)
 
@@ -219,16 +219,16 @@ class Client(KernelMethods):
     ) -> Benchmark:
         """Times implementations side by side on the device, without transfers.
 
-        `shapes`: of a problem's inputs, which the server makes: "4096x1024"; with several inputs
-        "64x32*32x16", of matmul also "MxNxK"; or tuples. A list: several problems.
+        `shapes`: shapes of a problem's inputs, which the server makes: "4096x1024"; for several
+        inputs "64x32*32x16", for matmul also "MxNxK"; or tuples. A list gives several problems.
         `implementations`: families ("cuda"), variants ("cuda:two_pass"), all variants of a family
-        ("cuda:*"); by default every family that fits, by the variant that `run` would take.
-        `warmup_iterations`, `iterations`, `seed`: 0: the server's defaults.
-        `max_noise`: a row is measured until the relative standard error of its median is below
-        this; 0: by iterations alone.
-        `row_timeout`: the longest time for one row, in seconds; None: the server's own limit.
-        `timeout`: seconds for each problem; what is not measured then is left, and says so.
-        `progress`: as for map; problems are counted, and a bar shows the row that came last.
+        ("cuda:*"); default: every family that fits, with the variant that `run` would use.
+        `warmup_iterations`, `iterations`, `seed`: 0 gives the server's defaults.
+        `max_noise`: measure a row until the relative standard error of its median is below this;
+        0: only by iterations.
+        `row_timeout`: time limit for one row, in seconds; None: the server's own limit.
+        `timeout`: seconds for each problem; rows not measured by then say so.
+        `progress`: as for map; it counts problems, and a bar shows the last row.
         `on_row`: is called with each BenchmarkRow as it comes, without its verdict, which depends
         on those that are yet to come.
 
@@ -260,11 +260,11 @@ class Client(KernelMethods):
         on_row: OnRow = None,
         **attributes: AttributeValue,
     ) -> Benchmark:
-        """As `benchmark`, and from then on the server runs calls that name no implementation, or a
-        family, by the fastest row whose result was right: for problems of about these sizes, and of
-        these types and attributes. `describe` says what it chose, and why.
+        """Runs `benchmark`; afterwards the server uses the fastest correct row for calls that name
+        no implementation or only a family. This holds for problems of about these sizes and of
+        these types and attributes. `describe` shows the choice and its reason.
 
-        The rows of a problem come together, when all are measured.
+        The rows of a problem arrive together, once all are measured.
         """
         sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
         calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
@@ -289,11 +289,11 @@ class Client(KernelMethods):
         **attributes: AttributeValue,
     ) -> Profile:
         """Profiles a kernel on inputs that the server makes, and finds the bound of its speed. Also
-        gets the plan of the run and its device; `timeout` covers all together.
+        gets the plan of the run and its device; `timeout` covers all calls together.
 
-        `shape`: as for benchmark, of one problem.
-        `trace`: a path to write a trace to, for ui.perfetto.dev; True: keep it in the result.
-        `request_path`: profile a request with such inputs, copies included.
+        `shape`: one problem, as for benchmark.
+        `trace`: path of a trace to write, for ui.perfetto.dev; True keeps it in the result.
+        `request_path`: True profiles the whole path of a request, copies included.
         """
         problem = parse_problem(kernel, shape, dtype)
         call = Call(kernel, implementation, device, attributes=attributes)
@@ -312,9 +312,9 @@ class Client(KernelMethods):
         timeout: float | None = None,
         **attributes: AttributeValue,
     ) -> Description:
-        """Describes the implementation that would run for a problem, and why; runs nothing.
+        """Describes the implementation that would run for a problem and the reason; runs nothing.
 
-        `shape`: as for benchmark, of one problem. Refuses as `run` does.
+        `shape`: one problem, as for benchmark. Raises the errors of `run`.
         """
         problem = parse_problem(kernel, shape, dtype)
         message = encode_describe(
@@ -326,8 +326,8 @@ class Client(KernelMethods):
     # ---- life ----
 
     def close(self) -> None:
-        """Ends every call under way with Cancelled, and leaves no thread behind. In a process that
-        was forked from the client's own, does nothing."""
+        """Ends every open call with Cancelled, and joins all threads. Does nothing in a process
+        that was forked from the client's own."""
         self._calls.close()
 
     def __enter__(self) -> Client:
@@ -365,24 +365,25 @@ def connect(
     retry: Retry | None = None,
     stall_timeout: float = 20.0,
 ) -> Client:
-    """A client of the server at `address`: "host:port", "host" (port 8470) or "unix:/path". Returns
-    at once: the first call connects.
+    """Returns a client of the server at `address`: "host:port", "host" (port 8470) or "unix:/path".
+    The first call connects.
 
-    Where they are not given, the environment says what it says to the command line:
-    `WARPCALL_SERVER` the address (without it 127.0.0.1:8470), `WARPCALL_TOKEN_FILE` a file with the
-    token, `WARPCALL_TLS_CA`, `WARPCALL_TLS_CERT` and `WARPCALL_TLS_KEY` the files of `tls`.
+    Missing arguments come from the environment, as for the command line: `WARPCALL_SERVER` is the
+    address (default 127.0.0.1:8470), `WARPCALL_TOKEN_FILE` a file with the token,
+    `WARPCALL_TLS_CA`, `WARPCALL_TLS_CERT` and `WARPCALL_TLS_KEY` the files of `tls`.
 
-    `timeout`: seconds that calls may take which set none; None: no limit.
-    `connections`: 1 to 64; one is one core's work on either side. Small calls take them in turns; a
-    call of 2 MiB of inputs or more is spread over them where the kernel's problems have independent
-    parts (`Result.stripes`).
-    `tls`, `token`: for a server that wants them. A newline behind the token is left out.
-    `retry`: how calls are tried again.
-    `stall_timeout`: seconds after which a connection is given up on which the server's machine
-    takes in nothing of what was sent.
+    `timeout`: seconds for calls that set none of their own; None: no limit.
+    `connections`: 1 to 64; each can keep one core busy on either side. Small calls alternate
+    between them. A call with 2 MiB of inputs or more is spread over them, if the kernel's problems
+    have independent parts (`Result.stripes`).
+    `tls`, `token`: credentials for servers that require them. A trailing newline of the token is
+    ignored.
+    `retry`: the retry policy.
+    `stall_timeout`: seconds after which the client drops a connection whose sent data the server's
+    machine does not acknowledge.
 
-    Raises InvalidArgument for values out of range and no addresses, OSError for a file that cannot
-    be read.
+    Raises InvalidArgument for values out of range and invalid addresses, OSError for a file that
+    cannot be read.
     """
     target = target_of(address, connections, tls, token, stall_timeout)
     return Client(target, timeout, Retry() if retry is None else retry)

@@ -24,22 +24,22 @@ class ComparedRow:
     """The median."""
     after_ns: float = _UNKNOWN
     before_low_ns: float = _UNKNOWN
-    """With before_high_ns the 95 % confidence interval of the median."""
+    """Low end of the median's 95 % confidence interval; before_high_ns is the high end."""
     before_high_ns: float = _UNKNOWN
     after_low_ns: float = _UNKNOWN
     after_high_ns: float = _UNKNOWN
     verdict: str = ""
     """"faster" or "slower" when the intervals do not meet, "no difference seen" when they do;
-    "unstable", "no interval known", or which of the two did not run."""
+    "unstable", "no interval known", or the one of the two that did not run."""
 
     @property
     def ratio(self) -> float:
-        """After over before: below 1 is faster."""
+        """The second median divided by the first: below 1 is faster."""
         return self.after_ns / self.before_ns
 
     @property
     def ratio_low(self) -> float:
-        """With ratio_high the ratio at the ends of both intervals."""
+        """Lowest ratio within both intervals; ratio_high is the highest."""
         return self.after_low_ns / self.before_high_ns
 
     @property
@@ -53,10 +53,10 @@ class Comparison(Table):
     def __init__(self, before: Benchmark, after: Benchmark) -> None:
         self.kernel = after.kernel
         self.rows = _compared(before.rows, after.rows)
-        """Those of `after` in their order, then what only `before` has."""
+        """Rows of `after` in order, then those that only `before` has."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON takes it."""
+        """Returns the comparison as a dict for JSON."""
         ratios = ("ratio", "ratio_low", "ratio_high")
         rows = [
             finite({**dataclasses.asdict(row), **{name: getattr(row, name) for name in ratios}})

@@ -42,8 +42,8 @@ class Cancellation:
 
 
 class CallFuture(Future[Result]):
-    """A call under way. Unlike those of an executor it can be cancelled as long as it has no
-    result: the server then gives up the work, on the CPU while it runs, and frees the lane."""
+    """A running call. Unlike an executor's future it can be cancelled until it has a result: the
+    server then gives up the work, on the CPU even while it runs, and frees the lane."""
 
     def __init__(self, home: Home) -> None:
         super().__init__()

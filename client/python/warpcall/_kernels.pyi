@@ -6,7 +6,7 @@ from ._arrays import Array
 from ._result import Result
 
 class KernelMethods:
-    """Of the client that blocks."""
+    """Kernels as methods of the blocking client."""
 
     def identity(
         self,
@@ -79,7 +79,7 @@ class KernelMethods:
 
         `transpose_a` (default False): a is [..., k, m]
         `transpose_b` (default False): b is [..., n, k]
-        `precision` (default "ieee"): tf32 permits products of float32 inputs with 10 fraction bits
+        `precision` (default "ieee"): tf32 allows products of float32 inputs with 10-bit mantissas
         """
 
     @overload
@@ -106,8 +106,8 @@ class KernelMethods:
     ) -> Result:
         """any chain of elementwise operations, row reductions and broadcasts in one pass
 
-        `expression` (required): of x0 to x7, for example "gelu(x0 + x1) / max(x0)"
-        `seed` (default 0): of the elements that dropout keeps
+        `expression` (required): expression over x0 to x7, for example "gelu(x0 + x1) / max(x0)"
+        `seed` (default 0): seed of dropout
         """
 
     @overload
@@ -134,8 +134,8 @@ class KernelMethods:
     ) -> Result:
         """any chain of elementwise operations, row reductions and broadcasts in one pass
 
-        `expression` (required): of x0 to x7, for example "gelu(x0 + x1) / max(x0)"
-        `seed` (default 0): of the elements that dropout keeps
+        `expression` (required): expression over x0 to x7, for example "gelu(x0 + x1) / max(x0)"
+        `seed` (default 0): seed of dropout
         """
 
     def linear(
@@ -156,8 +156,8 @@ class KernelMethods:
     ) -> Result:
         """activation(x[..., k] x weight[n, k]^T + bias[n]), rounded once
 
-        `activation` (default "none"): what is applied to the sums; gelu is the tanh form
-        `precision` (default "ieee"): tf32 permits products of float32 inputs with 10 fraction bits
+        `activation` (default "none"): activation of the sums; gelu is the tanh form
+        `precision` (default "ieee"): tf32 allows products of float32 inputs with 10-bit mantissas
         """
 
     def layernorm(
@@ -200,7 +200,7 @@ class KernelMethods:
         """
 
 class AsyncKernelMethods:
-    """Of the client for asyncio."""
+    """Kernels as methods of the asyncio client."""
 
     def identity(
         self,
@@ -273,7 +273,7 @@ class AsyncKernelMethods:
 
         `transpose_a` (default False): a is [..., k, m]
         `transpose_b` (default False): b is [..., n, k]
-        `precision` (default "ieee"): tf32 permits products of float32 inputs with 10 fraction bits
+        `precision` (default "ieee"): tf32 allows products of float32 inputs with 10-bit mantissas
         """
 
     @overload
@@ -300,8 +300,8 @@ class AsyncKernelMethods:
     ) -> Coroutine[Any, Any, Result]:
         """any chain of elementwise operations, row reductions and broadcasts in one pass
 
-        `expression` (required): of x0 to x7, for example "gelu(x0 + x1) / max(x0)"
-        `seed` (default 0): of the elements that dropout keeps
+        `expression` (required): expression over x0 to x7, for example "gelu(x0 + x1) / max(x0)"
+        `seed` (default 0): seed of dropout
         """
 
     @overload
@@ -328,8 +328,8 @@ class AsyncKernelMethods:
     ) -> Coroutine[Any, Any, Result]:
         """any chain of elementwise operations, row reductions and broadcasts in one pass
 
-        `expression` (required): of x0 to x7, for example "gelu(x0 + x1) / max(x0)"
-        `seed` (default 0): of the elements that dropout keeps
+        `expression` (required): expression over x0 to x7, for example "gelu(x0 + x1) / max(x0)"
+        `seed` (default 0): seed of dropout
         """
 
     def linear(
@@ -350,8 +350,8 @@ class AsyncKernelMethods:
     ) -> Coroutine[Any, Any, Result]:
         """activation(x[..., k] x weight[n, k]^T + bias[n]), rounded once
 
-        `activation` (default "none"): what is applied to the sums; gelu is the tanh form
-        `precision` (default "ieee"): tf32 permits products of float32 inputs with 10 fraction bits
+        `activation` (default "none"): activation of the sums; gelu is the tanh form
+        `precision` (default "ieee"): tf32 allows products of float32 inputs with 10-bit mantissas
         """
 
     def layernorm(

@@ -40,7 +40,7 @@ from ._verdict import Profiled, figures_of, judge, percent
 from .errors import Error
 
 _BESIDE = ("host", "thread", "counter")
-"""Kinds of rows that are not what the device did, one thing after the other."""
+"""Kinds of rows outside the device's sequence of kernels, copies and gaps."""
 _ABOVE_MEMORY = 1.05
 
 
@@ -56,7 +56,7 @@ class Profile(Table):
         self.iterations = response.iterations
         self.counters_unavailable = response.counters_unavailable
         self.plan_missing = profiled.plan_missing
-        """Why the least bytes and FLOP are not known; empty when they are."""
+        """Reason why the least bytes and FLOP are unknown; empty if they are known."""
         self.trace_json = response.trace_json
         """Chrome's trace event format, which ui.perfetto.dev opens; empty unless asked for."""
         self.figures = figures_of(profiled)
@@ -66,7 +66,7 @@ class Profile(Table):
         self._is_cpu = profiled.is_cpu
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it but the trace, as JSON takes it."""
+        """Returns the profile without its trace, as a dict for JSON."""
         return {
             "kernel": self.kernel,
             "problem": self.problem,
@@ -203,10 +203,10 @@ class Profile(Table):
             ]
             for row in self._of("counter")
         ]
-        return ["counter", "total", "a run", "bytes"], rows
+        return ["counter", "total", "per run", "bytes"], rows
 
     def plot(self, path: str | None = None) -> Svg:
-        """Bars of what took the device its time. An SVG, written to `path` if given."""
+        """Returns an SVG with bars of the device's time, and writes it to `path` if given."""
         device = self._device_rows()
         values = [row.total_ns / 1e3 for row in device]
         texts = [nanoseconds(row.total_ns) for row in device]

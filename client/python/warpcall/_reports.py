@@ -21,7 +21,7 @@ Cells: TypeAlias = "tuple[list[str], list[list[str]]]"
 
 
 class Table:
-    """Something that prints as a table."""
+    """A report that prints as a table."""
 
     def _cells(self) -> Cells:
         raise NotImplementedError
@@ -59,7 +59,7 @@ _SHARE_MAX = 1.05
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkRow(BenchmarkResult):
-    """A BenchmarkResult, and which problem it is of: "4096x1024"."""
+    """A BenchmarkResult and its problem: "4096x1024"."""
 
     problem: str = ""
 
@@ -76,13 +76,13 @@ class Benchmark(Table):
         self.kernel, self.dtype = kernel, dtype
         self.device = ""
         self.rows: list[BenchmarkRow] = []
-        """By problem; within a problem in order of arrival, about the fastest first."""
+        """Rows by problem; within a problem in order of arrival, about the fastest first."""
         self.ceilings: dict[str, float] = {}
         """By problem: bytes per second of a copy measured in the same run, read plus written."""
         self.flops_ceilings: dict[str, float] = {}
         """By problem: multiply-adds in the same run, FLOP/s; 0 where it does not apply."""
         self.stamps: dict[str, RunStamp] = {}
-        """By problem: where and under which conditions it was measured."""
+        """By problem: place and conditions of the measurement."""
 
     def add(self, problem: str, response: BenchmarkResponse) -> list[BenchmarkRow]:
         """Adds an answer for a problem, or part of one. Returns the rows that came with it.
@@ -121,7 +121,7 @@ class Benchmark(Table):
         return len(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON takes it."""
+        """Returns the report as a dict for JSON."""
         return {
             "kernel": self.kernel,
             "dtype": self.dtype,
@@ -175,8 +175,8 @@ class Benchmark(Table):
         return notes
 
     def plot(self, path: str | None = None, *, ax: Any = None) -> Any:
-        """Bars of the median times, by problem. An SVG, written to `path` if given; with `ax`, axes
-        of matplotlib, it is drawn there, and these are returned."""
+        """Returns an SVG with bars of the median times, by problem, and writes it to `path` if
+        given. With `ax`, axes of matplotlib, draws there and returns the axes."""
         return _plot([self], [""], self._title(), path, ax)
 
 
@@ -187,8 +187,8 @@ def _keep(values: dict[str, Value], problem: str, value: Value, unsaid: Value) -
 
 
 def plot(*reports: Benchmark, path: str | None = None, ax: Any = None) -> Any:
-    """Bars of several benchmarks' median times in one picture: kernels, types or devices side by
-    side. As Benchmark.plot."""
+    """Draws the median times of several benchmarks in one picture: kernels, types or devices side
+    by side. Takes and returns the same as Benchmark.plot."""
     several = [{getattr(report, name) for report in reports} for name in _APART]
     names = [name for name, values in zip(_APART, several, strict=True) if len(values) > 1]
     prefixes = ["".join(f"{getattr(report, name)} " for name in names) for report in reports]
@@ -221,17 +221,17 @@ def _plot(
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Description(Table, DescribeResponse):
-    """The implementation that would run for a problem, how and why."""
+    """The implementation that would run for a problem, its launch and the reason."""
 
     kernel: str = ""
     problem: str = ""
 
     def source(self, language: str) -> str:
-        """The text of the files in a language, one after the other; empty when there is none."""
+        """Returns the concatenated source files in a language; empty if there is none."""
         return "\n".join(file.text for file in self.files if file.language == language)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON takes it."""
+        """Returns the report as a dict for JSON."""
         return dataclasses.asdict(self)
 
     def __repr__(self) -> str:

@@ -21,17 +21,17 @@ STREAM_BYTES = 16 << 20
 
 
 class Blocks:
-    """An input that need not be in memory: a tensor as an iterable of arrays, whose elements, one
-    after the other, are the tensor's in row-major order.
+    """An input that need not be in memory: an iterable of arrays, whose elements in sequence are
+    the tensor in row-major order.
 
-    Calls with such an input stream, and are never tried again once a block was taken.
+    Calls with such an input stream, and are never retried once a block was read.
 
         y = gpu.gelu(warpcall.Blocks((100_000, 4096), "float32", read_rows()), out=memmap)
     """
 
     def __init__(self, shape: Sequence[int], dtype: object, blocks: Iterable[object]) -> None:
         """`blocks` are of `dtype`, or are converted to it. Raises InvalidArgument for a negative
-        dimension or a dtype that the service has not."""
+        dimension or an unsupported dtype."""
         self.shape = tuple(int(size) for size in shape)
         if any(size < 0 for size in self.shape):
             raise InvalidArgument(f"a tensor of shape {list(self.shape)}")

@@ -29,10 +29,10 @@ NO_OUTPUTS = "it has no outputs"
 class Result(NDArrayOperatorsMixin):
     """The outputs of a call, with what ran and where its time went.
 
-    It can be used as its first output: `np.asarray(y)`, `y[0]`, `y + 1`, `y.sum()`, `y.T`; what
-    NumPy makes of it is an array, no Result. Outputs lie in the memory of the server's answer and
-    are read-only, unless they were written to `out`. Copies (`copy.deepcopy`) and pickles have
-    memory of their own, and keep all but `ceiling_bytes_per_second`.
+    It can be used as its first output: `np.asarray(y)`, `y[0]`, `y + 1`, `y.sum()`, `y.T`;
+    NumPy's operations return arrays, not Results. Outputs lie in the memory of the server's answer
+    and are read-only, unless they were written to `out`. Copies (`copy.deepcopy`) and pickles have
+    their own memory, and keep all fields except `ceiling_bytes_per_second`.
     """
 
     # No class of arrays: slices and sums of one would have its times and launch too, which are not
@@ -51,9 +51,9 @@ class Result(NDArrayOperatorsMixin):
         self.kernel = kernel
         self.outputs = outputs
         self.stripes = stripes
-        """Calls that this one was split into, for several connections. If several, `timing` and
-        `launch` add up the work of all, except `total_ns`, which is the longest; all else is the
-        first call's."""
+        """Number of calls that this one was split into, for several connections. For more than one,
+        `timing` and `launch` add up the work of all, except `total_ns`, which is the longest; other
+        fields are the first call's."""
         self._answer: Response | StripedResponse | FastResponse | KeptAnswer | Unread = answer
         self._ceiling = ceiling
 
@@ -80,23 +80,23 @@ class Result(NDArrayOperatorsMixin):
 
     @property
     def request_id(self) -> str:
-        """By which the server's log knows the request."""
+        """The request's ID in the server's log."""
         return self._response.request_id
 
     @property
     def timing(self) -> Timing:
-        """Where the time went on the server, in nanoseconds."""
+        """Durations of the request's phases on the server, in nanoseconds."""
         return _readable(self._response.timing)
 
     @property
     def launch(self) -> LaunchInfo:
-        """The kernel's work, and its launch."""
+        """Work and launch of the kernel."""
         return _readable(self._response.launch)
 
     @property
     def achieved_bytes_per_second(self) -> float:
-        """The least bytes that the kernel must move, over its time on the device; 0 if that time
-        was not measurable."""
+        """The least bytes that the kernel must move divided by its time on the device; 0 if that
+        time was not measurable."""
         return _rate(self.launch.bytes_moved, self.timing.kernel_ns)
 
     @property
@@ -105,8 +105,8 @@ class Result(NDArrayOperatorsMixin):
 
     @property
     def ceiling_bytes_per_second(self) -> float | None:
-        """The device's measured copy bandwidth; None when it is not known. The first result of a
-        client that wants it asks the server; of an `aio` client, after `await devices()`."""
+        """The device's measured copy bandwidth; None if unknown. The first access asks the server,
+        once per client; a result of an `aio` client needs `await devices()` first."""
         return self._ceiling(self.device)
 
     @property
@@ -150,7 +150,7 @@ class Result(NDArrayOperatorsMixin):
         return self.outputs[0]
 
     def torch(self) -> Any:
-        """The first output as a torch tensor, in memory of its own."""
+        """Returns the first output as a torch tensor with its own memory."""
         torch = importlib.import_module("torch")
         # Flat, as NumPy gives arrays without elements strides that torch's own have not.
         array = np.array(plain(self.outputs[0])).reshape(-1)

@@ -16,10 +16,10 @@ _JITTER = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Retry:
-    """How calls are tried again. Times are in seconds.
+    """The retry policy of a client. Times are in seconds.
 
-    UNAVAILABLE is tried again, and RESOURCE_EXHAUSTED when the server said when
-    (`grpc-retry-pushback-ms`), as long as the next attempt would start before the call's deadline.
+    UNAVAILABLE is retried, and RESOURCE_EXHAUSTED if the server gave a time
+    (`grpc-retry-pushback-ms`), while the next attempt would start before the call's deadline.
     """
 
     attempts_max: int = 5

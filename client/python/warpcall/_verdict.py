@@ -20,7 +20,9 @@ _ABOVE_MEMORY = 1.05
 _COPY_OF_PEAK = 0.9
 _EMPTY_SHARE_MIN, _BLOCKS_MIN, _CLOCK_HERTZ = 0.1, 4, 1.4e9
 
-_FUSE = "One call for what comes before and after it (the kernel fused) saves passes over memory."
+_FUSE = (
+    "One call for the steps before and after it too (the kernel fused) saves passes over memory."
+)
 _BENCH = "`benchmark` times the other implementations on this problem."
 _LARGER = "Larger calls: several problems in one."
 _NARROWER = "A narrower type has fewer bytes."
@@ -50,7 +52,7 @@ class Figures:
     kernels: float = 0
     """Launches."""
     gap_ns: float = 0
-    """The device had nothing to do between its first and last activity."""
+    """Idle time of the device between its first and last activity."""
     transfer_ns: float = 0
     least_bytes: float = -1
     """Read and written once."""
@@ -86,7 +88,7 @@ class Verdict:
     advice: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        titles = {"unknown": "What bounds it is not known", "inconclusive": "Inconclusive"}
+        titles = {"unknown": "Bound unknown", "inconclusive": "Inconclusive"}
         return f"{titles.get(self.bound, f'Bound by {self.bound}')}: {self.reason}"
 
 
@@ -171,7 +173,7 @@ def _add_threads(profiled: Profiled, figures: Figures) -> None:
 
 def judge(profiled: Profiled, figures: Figures) -> Verdict:
     if not figures.kernel_ns > 0:
-        return Verdict(reason="no kernel was seen to run.")
+        return Verdict(reason="the profile shows no kernel.")
     other_work = _other_work(profiled, figures)
     if other_work:
         return Verdict("inconclusive", f"{other_work}.")
@@ -200,7 +202,7 @@ def _judge_run(profiled: Profiled, figures: Figures) -> Verdict:
     if figures.transfer_ns > figures.kernel_ns + figures.gap_ns:
         return Verdict(
             "transfer",
-            f"moving tensors takes {nanoseconds(figures.transfer_ns)} a run, its kernels take"
+            f"moving tensors takes {nanoseconds(figures.transfer_ns)} per run, its kernels take"
             f" {nanoseconds(figures.kernel_ns)}.",
             (
                 "One call for several steps (the kernel fused) moves tensors once.",
@@ -211,7 +213,7 @@ def _judge_run(profiled: Profiled, figures: Figures) -> Verdict:
     if figures.gap_ns > figures.kernel_ns:
         return Verdict(
             "launch",
-            f"the device has nothing to do for {nanoseconds(figures.gap_ns)} of a run, between"
+            f"the device is idle for {nanoseconds(figures.gap_ns)} of a run, between"
             f" {figures.kernels:.3g} kernels that take {nanoseconds(figures.kernel_ns)} together.",
             (
                 "One kernel in place of several (families cuda, triton and compiled; fused).",
@@ -234,7 +236,7 @@ def _judge_kernels(profiled: Profiled, figures: Figures) -> Verdict:
     if profiled.is_cpu and figures.threads_busy > 0 and figures.threads_busy >= _BUSY * cores:
         return _by_cores(figures)
     if profiled.is_cpu and figures.threads_busy < 0:
-        return Verdict(reason="the server does not tell what the CPU's threads did.")
+        return Verdict(reason="the server does not report the work of the CPU's threads.")
     if not profiled.is_cpu and memory < 0 and compute < 0:
         why = f": {profiled.plan_missing}" if profiled.plan_missing else ""
         return Verdict(reason=f"neither counters nor the least bytes are known{why}.")
@@ -303,7 +305,7 @@ def _by_shortness(profiled: Profiled, figures: Figures, each_ns: float) -> Verdi
     advice = [_LARGER]
     if profiled.is_cpu:
         reason = (
-            f"a kernel of {nanoseconds(each_ns)} is over before a pool's threads are awake, which"
+            f"a kernel of {nanoseconds(each_ns)} ends before the pool's threads wake up, which"
             f" takes some {nanoseconds(_SHORT_ON_CPU_NS)}."
         )
     else:
@@ -319,12 +321,12 @@ def _by_shortness(profiled: Profiled, figures: Figures, each_ns: float) -> Verdi
 
 
 def _by_cores(figures: Figures) -> Verdict:
-    reason = f"the threads work {percent(figures.threads_busy)} of the time"
+    reason = f"the threads were busy {percent(figures.threads_busy)} of the time"
     if figures.cycles > 0:
         reason += f", {figures.instructions / figures.cycles:.2f} instructions a cycle"
     if figures.fraction_of_ceiling >= 0:
         share = percent(figures.fraction_of_ceiling)
-        reason += f", and the least bytes come at {share} of a copy's speed"
+        reason += f", and the least bytes moved at {share} of copy bandwidth"
     reason += "."
     # A time that is mostly waiting would inflate the number of passes.
     unseen = figures.passes < 0 and figures.threads_waiting < _WAITING
@@ -339,12 +341,12 @@ def _by_cores(figures: Figures) -> Verdict:
 def _by_waiting(profiled: Profiled, figures: Figures) -> Verdict:
     if profiled.is_cpu:
         reason = (
-            f"of the time of {profiled.device.multiprocessors} threads"
-            f" {percent(figures.threads_busy)} is worked"
+            f"{profiled.device.multiprocessors} threads were busy"
+            f" {percent(figures.threads_busy)} of the time"
         )
         if figures.fraction_of_ceiling >= 0:
             share = percent(figures.fraction_of_ceiling)
-            reason += f", and memory is at {share} of a copy's speed"
+            reason += f", and memory traffic ran at {share} of copy bandwidth"
         more = "More rows or elements in one call give more threads something to do."
         return Verdict("latency", f"{reason}.", (more, _BENCH))
     reason = (

@@ -67,9 +67,8 @@ class Client(AsyncKernelMethods):
     """Connections to one server, for one event loop. Made by `warpcall.aio.connect`.
 
     Kernels are methods, `await client.softmax(x, axis=-1)`; after `await client.kernels()` another
-    name is an AttributeError, before that the call says that there is no such kernel. Inputs belong
-    to a call until it has been awaited. Cancelling the task that awaits a call ends the call on the
-    server too.
+    name is an AttributeError; before that the call raises NotFound. Inputs belong to a call until
+    it has been awaited. Cancelling the task that awaits a call ends the call on the server too.
     """
 
     def __init__(self, target: Target, timeout: float | None, retry: Retry) -> None:
@@ -133,9 +132,9 @@ class Client(AsyncKernelMethods):
         progress: Progress = None,
         **options: Any,
     ) -> AsyncIterator[Result]:
-        """Results of `kernel` for each batch, in their order, with up to `window` calls under way:
-        `async for y in gpu.map("gelu", batches)`. As `warpcall.Client.map`; batches may come
-        asynchronously."""
+        """Yields the results of `kernel` for each batch, in order, with up to `window` open calls:
+        `async for y in gpu.map("gelu", batches)`. As `warpcall.Client.map`; `batches` may be an
+        async iterable."""
         if window < 1:
             raise InvalidArgument(f"window is {window}; it must be at least 1")
         if "out" in options:
@@ -174,8 +173,8 @@ class Client(AsyncKernelMethods):
     async def kernels(
         self, *, tuned: bool = False, timeout: float | None = None
     ) -> list[KernelInfo]:
-        """Every kernel of the server, with its inputs, attributes and implementations; with
-        `tuned` also the problems that it has measured, and what "auto" runs for them."""
+        """Returns every kernel of the server, with its inputs, attributes and implementations. With
+        `tuned` also the measured problems and the implementations that "auto" runs for them."""
         request = list_kernels_request(tuned)
         data = await self._unary(_channel.LIST_KERNELS, request, self._deadline(timeout))
         kernels = list(decoded(ListKernelsResponse, data).kernels)
@@ -189,14 +188,14 @@ class Client(AsyncKernelMethods):
         return self._kernel_names or ()
 
     async def devices(self, *, timeout: float | None = None) -> list[DeviceInfo]:
-        """Every device of the server, with its health."""
+        """Returns every device of the server, with its health."""
         data = await self._unary(_channel.LIST_DEVICES, b"", self._deadline(timeout))
         devices = list(decoded(ListDevicesResponse, data).devices)
         self._ceilings.update(known_ceilings(devices))
         return devices
 
     async def server_info(self, *, timeout: float | None = None) -> ServerInfoResponse:
-        """Which server this is, since when, and what it was told."""
+        """Returns the server's version, start time and changed flags."""
         data = await self._unary(_channel.SERVER_INFO, b"", self._deadline(timeout))
         return decoded(ServerInfoResponse, data)
 
@@ -220,7 +219,7 @@ class Client(AsyncKernelMethods):
         on_row: OnRow = None,
         **attributes: AttributeValue,
     ) -> Benchmark:
-        """As `warpcall.Client.benchmark`; cancelling its task is one more way to end it early."""
+        """As `warpcall.Client.benchmark`; cancelling its task also ends it early."""
         sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
         calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
         with calls.run(progress, on_row) as run:
@@ -310,7 +309,7 @@ class Client(AsyncKernelMethods):
     # ---- life ----
 
     async def close(self) -> None:
-        """Ends every call under way. As `warpcall.Client.close` in another process."""
+        """Ends every open call. In another process, acts as `warpcall.Client.close`."""
         if not self._home.is_here:
             return
         self._closed = True
@@ -485,6 +484,6 @@ def connect(
     retry: Retry | None = None,
     stall_timeout: float = 20.0,
 ) -> Client:
-    """A client for asyncio. Arguments and errors as for `warpcall.connect`."""
+    """Returns a client for asyncio. Arguments and errors as for `warpcall.connect`."""
     target = target_of(address, connections, tls, token, stall_timeout)
     return Client(target, timeout, Retry() if retry is None else retry)

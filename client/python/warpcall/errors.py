@@ -21,8 +21,8 @@ class Error(Exception):
 
     `code`: the canonical name of the status, e.g. "INVALID_ARGUMENT".
     `message`: the server's text, which names the value and the limit.
-    `retry_after`: seconds after which the server wants to be asked again; None when it did not say.
-    `report`: of a benchmark that ended early, the rows that were measured until then.
+    `retry_after`: seconds after which the server allows a retry; None if it gave no time.
+    `report`: the rows measured so far, if a benchmark ended early.
     """
 
     code: str = "UNKNOWN"
@@ -49,19 +49,19 @@ def _rebuild(cls: type[Error], message: str, code: str, retry_after: float | Non
 
 
 class InvalidArgument(Error, ValueError):
-    """A shape, data type, attribute or option that the kernel or this package does not take."""
+    """A shape, data type, attribute or option that the kernel or this package does not accept."""
 
     code = "INVALID_ARGUMENT"
 
 
 class NotFound(Error, LookupError):
-    """No such kernel, implementation or device; the message lists what there is."""
+    """No such kernel, implementation or device; the message lists those that exist."""
 
     code = "NOT_FOUND"
 
 
 class Unimplemented(Error):
-    """Known, but no implementation takes this problem; the message gives each one's reason."""
+    """No implementation accepts this problem; the message gives each one's reason."""
 
     code = "UNIMPLEMENTED"
 
@@ -73,7 +73,7 @@ class ResourceExhausted(Error):
 
 
 class DeadlineExceeded(Error, TimeoutError):
-    """The timeout passed, or the server saw that it would."""
+    """The timeout passed, or the server predicted that it would."""
 
     code = "DEADLINE_EXCEEDED"
 
@@ -85,7 +85,7 @@ class Cancelled(Error):
 
 
 class Unavailable(Error, ConnectionError):
-    """No server, one that is draining, or a device that was lost."""
+    """No server, a draining server, or a lost device."""
 
     code = "UNAVAILABLE"
 

@@ -4,9 +4,9 @@ import torch, warpcall.torch
 warpcall.torch.use("127.0.0.1:8470")
 y = torch.ops.warpcall.softmax(x, axis=-1)
 
-There is one for each kernel that the package knows, with the kernel's inputs and attributes, and
-`implementation` and `device`. Tensors are in host memory: those of a GPU are refused. Results are
-new tensors, contiguous. There are no gradients.
+Each kernel that the package knows has an operator with its inputs and attributes, and with
+`implementation` and `device`. Tensors must be in host memory; GPU tensors are refused. Results are
+new contiguous tensors. There are no gradients.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _client: Client | None = None
 
 
 def use(server: Client | str, **options: Any) -> Client:
-    """Where the operators' calls go from now on: a client, or an address and what `connect` takes.
-    Closing the client is the caller's business."""
+    """Sets the client of the operators' calls: a client, or an address and arguments of `connect`.
+    The caller closes the client."""
     global _client
     if isinstance(server, str):
         server = connect(server, **options)

@@ -102,7 +102,7 @@ void Gpu::ReadRatios(GpuReading* reading) {
     get.metrics[get.count] = {};
     get.metrics[get.count++].id = ratio.metric;
   }
-  if (!Succeeded(api_.GpmMetricsGet(&get), "what two samples of its use show")) return;
+  if (!Succeeded(api_.GpmMetricsGet(&get), "utilization between two samples")) return;
   for (unsigned int i = 0; i < get.count; ++i) {
     const GpmMetric& metric = get.metrics[i];
     if (!Succeeded(metric.result, kRatios[i].what) || !std::isfinite(metric.value)) continue;
@@ -135,7 +135,7 @@ void Gpu::ReadClocks(GpuReading* reading) {
     return api_.DeviceGetClockInfo == nullptr ? kFunctionNotFound
                                               : api_.DeviceGetClockInfo(device_, kClockSm, mhz);
   });
-  constexpr absl::string_view kWhat = "what holds its clocks down";
+  constexpr absl::string_view kWhat = "reasons for lowered clocks";
   if (unsupported_.contains(kWhat)) return;
   unsigned long long reasons = 0;
   const Return result = api_.DeviceGetCurrentClocksThrottleReasons == nullptr

@@ -61,7 +61,7 @@ TEST_F(DescribeCliTest, SendsTheProblemAndPrintsFactsFilesAndAdvice) {
             "gelu.cu   cuda          2\n"
             "gelu.cuh  cuda          1\n"
             "gelu.ptx  ptx           1\n"
-            "to be read with --source LANGUAGE\n"
+            "print with --source LANGUAGE\n"
             "\n"
             "8 bytes of each thread do not fit into its 32 registers and go through the caches:"
             " spills.\n"

@@ -158,7 +158,7 @@ TEST_F(WordsTest, MisspeltWordsOfTheCommandLineAreOneLineWithWhatWasMeant) {
       {"benhc gelu", "subcommand 'benhc' of warpcall is unknown; did you mean bench?"},
       {"--jsno kernels", "option --jsno of warpcall kernels is unknown; did you mean --json?"},
       {"--deadline 1 bench gelu",
-       "option --deadline is one of warpcall bench, and stands behind that."},
+       "option --deadline belongs to warpcall bench and must follow it."},
       {"bench gelu --shpae 4",
        "option --shpae of warpcall bench is unknown; did you mean --shape?"},
       {"run gelu x.npy --implementaton=a",
@@ -167,7 +167,7 @@ TEST_F(WordsTest, MisspeltWordsOfTheCommandLineAreOneLineWithWhatWasMeant) {
       {"load gelu:4 --rate 1 --arrivals posson", "did you mean poisson?"},
       {"run gelu --shape 4 --attribute aproximate=none", "did you mean approximate?"},
       {"help benhc", "did you mean bench?"},
-      {"kernels more", "'more' is one value too many for warpcall kernels"},
+      {"kernels more", "unexpected argument 'more' for warpcall kernels"},
   };
   for (const auto& [line, message] : kLines) {
     const ProgramResult run = Warpcall(line);

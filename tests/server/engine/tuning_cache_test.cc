@@ -164,7 +164,7 @@ TEST_F(TuningCacheTest, WhatCanBeNeitherReadNorMovedAsideIsNotReplaced) {
   const auto cache = Open(&table_);
   cache->Learn(Measured(1024, {{kLast, 10}}));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("could be neither read nor moved aside, and is not replaced"));
+              HasSubstr("could be neither read nor moved aside, so it is not replaced"));
   EXPECT_EQ(cache->errors().read, 1);
   EXPECT_EQ(cache->errors().write, 1);
   EXPECT_EQ(ReadFile(path_), "what somebody may want to look at");

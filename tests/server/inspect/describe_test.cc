@@ -121,7 +121,7 @@ TEST(DescribeTest, ToleranceIsTheOpsAndWhatTheRowIsAllowedBeyond) {
   EXPECT_EQ(ToleranceOf(op, row, DataType::kFloat32), "half a unit");
   EXPECT_EQ(ToleranceOf(op, row, DataType::kFloat16),
             "half a unit; of told: its arithmetic may be off by 1.5 times as much, its result may "
-            "be rounded 2 times, what is smaller than 1e-30 may be 0, subnormal inputs may count "
+            "be rounded 2 times, values smaller than 1e-30 may be 0, subnormal inputs may count "
             "as 0. The library rounds in between.");
   Implementation other = row;
   other.name = "other";

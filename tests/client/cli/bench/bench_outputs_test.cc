@@ -94,7 +94,8 @@ TEST_F(BenchOutputsTest, ABaselineIsReadBeforeAnythingIsMeasured) {
        "before.json is of softmax, not matmul"},
       {absl::StrCat("bench softmax --shape 8 --baseline ", folder_.Path("no.json")),
        "no.json: No such file"},
-      {absl::StrCat("bench softmax --shape 8 --baseline ", x_), "x.npy: not JSON: byte 1 of "},
+      {absl::StrCat("bench softmax --shape 8 --baseline ", x_),
+       "x.npy: invalid JSON at byte 1 of "},
   });
   EXPECT_THAT(benchmark_.Take(), IsEmpty());
 }

@@ -241,7 +241,7 @@ TEST_F(BenchStreamTest, WhoWaitsIsToldHowManyGoBefore) {
   std::atomic<bool> told{false};
   server_.AnswerBenchmarkStream([&](const BenchmarkStreamCall& call) {
     call.queued(2);
-    told = Says(err_, "point 1 of 1: waits for 2 calls before it, ");
+    told = Says(err_, "point 1 of 1: queued behind 2 calls, ");
     WriteRow("fast_row", 1000, call);
     WriteEnd(call);
     return FakeAnswer{};

@@ -121,11 +121,11 @@ TEST_F(BenchCliTest, TheTableSaysHowFarARowCanBeTrusted) {
   EXPECT_THAT(lines[6], AllOf(StartsWith("fast_row"), HasSubstr(" 37.0% "), EndsWith(" unstable")));
   EXPECT_EQ(lines[7], "picky_row       skipped: 4 s are predicted, 1 s is the limit");
   EXPECT_EQ(lines[8],
-            "* fewer than the 100 samples asked for: its time was up; --timeout or --deadline"
-            " gives it longer");
+            "* fewer than the 100 samples asked for: hit the time limit; raise --timeout or "
+            "--deadline");
   EXPECT_EQ(lines[9],
-            "! faster than the copy of this run (25.0 GB/s): its data stay in caches, or"
-            " the copy met more load");
+            "! faster than the copy of this run (25.0 GB/s): the data are cached, or the copy"
+            " ran under load");
   EXPECT_THAT(lines[10], StartsWith("unstable: "));
   for (const std::string& line : lines) EXPECT_LE(line.size(), 100u) << line;
 }
@@ -165,7 +165,7 @@ TEST_F(BenchCliTest, NoRowIsTheBestWhileAnUnstableOneMayBe) {
   EXPECT_THAT(lines[4], AllOf(StartsWith("fast_row"), EndsWith(" unstable")));
   EXPECT_THAT(lines[5], AllOf(StartsWith("middle_row"), EndsWith(" -")));
   EXPECT_THAT(lines[6], AllOf(StartsWith("slow_row"), EndsWith(" -")));
-  EXPECT_THAT(lines[9], StartsWith("VS BEST is open: "));
+  EXPECT_THAT(lines[9], StartsWith("VS BEST is unknown: "));
   EXPECT_THAT(Lines(Warpcall("bench softmax --shape 8x32 --csv -").out)[1],
               HasSubstr(",fast_row,"));
 }
@@ -185,8 +185,8 @@ TEST_F(BenchCliTest, ADeadlineThatLeftARowOutIsNamedAndIsNoSuccess) {
   EXPECT_EQ(run.exit_status, 1);
   EXPECT_EQ(run.err, "");
   EXPECT_THAT(run.out,
-              HasSubstr("\n* fewer than the 100 samples asked for: the point's time was up;"
-                        " --deadline gives it longer\n"));
+              HasSubstr("\n* fewer than the 100 samples asked for: hit the point's time limit;"
+                        " raise --deadline\n"));
 }
 
 TEST_F(BenchCliTest, APointOfWhichNoRowRanIsNoSuccess) {
@@ -431,7 +431,7 @@ TEST_F(BenchCliTest, UsageErrorsAreStatusTwoBeforeAnythingIsMeasured) {
       {"bench softmax --shape 8 --timeout inf", "--timeout inf: it must be"},
       {"bench softmax --shape 8 --max-noise 0", "--max-noise"},
       {"bench softmax --shape 8 --seed -1",
-       "--seed: -1 is no whole number from 0 to 18446744073709551615"},
+       "--seed: -1 is not a whole number from 0 to 18446744073709551615"},
       {absl::StrCat("bench softmax --shape 8 --input ", x_), "--shape excludes --input"},
       {absl::StrCat("bench softmax --type f32 --type f16 --input ", x_), "--type is there 2 times"},
       {absl::StrCat("bench softmax --input ", folder_.Path("no.npy")), "no.npy"},
@@ -456,7 +456,7 @@ TEST_F(BenchCliTest, HelpSaysWhatShapesAre) {
   const auto run = Warpcall("bench --help");
   EXPECT_EQ(run.exit_status, 0);
   for (const char* text :
-       {"MxNxK", "{256..262144:x2}", "transpose_b", "%COPY", "values are random"})
+       {"MxNxK", "{256..262144:x2}", "transpose_b", "%COPY", "The values are always random"})
     EXPECT_THAT(run.out, HasSubstr(text));
 }
 

@@ -152,8 +152,8 @@ TEST_F(CompareCliTest, FilesThatAreNoBenchmarksAreToldInALine) {
   for (const auto& [file, message] : std::vector<std::pair<std::string, std::string>>{
            {folder_.Path("no.json"), "can't read " + folder_.Path("no.json") + ": No such file"},
            {"/", "can't read /: "},
-           {cut, "cut.json: not JSON: byte 5"},
-           {x_, "x.npy: not JSON: byte 1 of "},
+           {cut, "cut.json: invalid JSON at byte 5"},
+           {x_, "x.npy: invalid JSON at byte 1 of "},
            {list, "list.json: not what `warpcall bench --json` prints: it has no \"kernel\""},
            {strange,
             "strange.json: not what `warpcall bench --json` prints: (results[0].median_ns): "

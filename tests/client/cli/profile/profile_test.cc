@@ -51,7 +51,7 @@ FakeAnswer FourRows(const v1::ProfileRequest& request, v1::ProfileResponse* resp
 constexpr char kFourRowsText[] = R"(gelu on cuda:0 by subwarp_per_row, 3 iterations
 Bound by memory: memory works at 92.5% of its peak.
 - A narrower type has fewer bytes.
-- One call for what comes before and after it (warpcall fused) saves passes over memory.
+- One call for the steps before and after it too (warpcall fused) saves passes over memory.
 
 KERNELS     TIME  AS A COPY  LEAST BYTES  PASSES  B/s  % COPY  FLOP/s
       1  20.0 us          -            -       -    -       -       -
@@ -67,12 +67,12 @@ void warpcall... long, long)    40  2.00 KiB  128,1,1  256,2,1  50.0%  25.0%  92
 HOST PHASE  CALLS    TOTAL     MEAN
 parse           3  90.0 us  30.0 us
 
-the least bytes and FLOPs are not known: Describe: no Describe
+least bytes and FLOPs unknown: Describe: no Describe
 )";
 
 constexpr char kCpuText[] = R"(gelu on cpu by simd_fused, 3 iterations
-Bound by compute: the threads work 90.0% of the time, and the least bytes come at 32.0% of a
-  copy's speed. Or it makes up to 3.1 passes over memory: only hardware counters could tell.
+Bound by compute: the threads were busy 90.0% of the time, and the least bytes moved at 32.0% of
+  copy bandwidth. Or it makes up to 3.1 passes over memory: only hardware counters could tell.
 - `warpcall bench` times the other implementations on this problem.
 - A narrower type has more elements in a vector.
 
@@ -89,9 +89,9 @@ THREAD         WORKED  OF THE TIME
 cpu thread 0  3.00 ms       100.0%
 cpu thread 1  2.40 ms        80.0%
 
-COUNTER         TOTAL   A RUN  BYTES
-instructions  3600000  1.20 M      -
-page faults         0       -      -
+COUNTER         TOTAL  PER RUN  BYTES
+instructions  3600000   1.20 M      -
+page faults         0        -      -
 
 hardware counters: no cycles, cache misses: this machine has none
 )";
@@ -101,14 +101,14 @@ constexpr char kTwoText[] =
 chain_of_loops takes 3.00 times as long as simd_fused.
 - chain_of_loops takes 2 kernels a run, the other 1: each reads and writes memory again.
 
-simd_fused: Bound by compute: the threads work 90.0% of the time, and the least bytes come at
-  32.0% of a copy's speed. Or it makes up to 3.1 passes over memory: only hardware counters could
+simd_fused: Bound by compute: the threads were busy 90.0% of the time, and the least bytes moved
+  at 32.0% of copy bandwidth. Or it makes up to 3.1 passes over memory: only hardware counters could
   tell.
-chain_of_loops: Bound by compute: the threads work 90.0% of the time, and the least bytes come at
-  10.7% of a copy's speed. Or it makes up to 9.4 passes over memory: only hardware counters could
-  tell.
+chain_of_loops: Bound by compute: the threads were busy 90.0% of the time, and the least bytes
+  moved at 10.7% of copy bandwidth. Or it makes up to 9.4 passes over memory: only hardware counters
+  could tell.
 
-OF A RUN                     simd_fused  chain_of_loops  RATIO
+PER RUN                      simd_fused  chain_of_loops  RATIO
 time on the device              1.00 ms         3.00 ms   3.00
 kernels' time                   1.00 ms         3.00 ms   3.00
 run, with the host's part       1.00 ms         1.00 ms   1.00
@@ -333,9 +333,9 @@ TEST_F(ProfileCliTest, SentencesFitTheScreen) {
   describe_.Set(Moves8Megabytes);
   const auto run = Within(70, "profile gelu --shape 1000000");
   EXPECT_THAT(run.out,
-              HasSubstr("\nBound by compute: the threads work 90.0% of the time, and the least\n"
-                        "  bytes come at 32.0% of a copy's speed. Or it makes up to 3.1 passes"
-                        "\n  over memory: only hardware counters could tell.\n"));
+              HasSubstr("\nBound by compute: the threads were busy 90.0% of the time, and the\n"
+                        "  least bytes moved at 32.0% of copy bandwidth. Or it makes up to 3.1\n"
+                        "  passes over memory: only hardware counters could tell.\n"));
   for (const std::string& line : Lines(run.out)) EXPECT_LE(line.size(), 70u) << line;
 }
 
@@ -353,8 +353,7 @@ TEST_F(ProfileCliTest, OfTwoEachSaysWhyItsCountersAreMissing) {
 
 TEST_F(ProfileCliTest, AnOlderServersDescribeIsMissed) {
   const auto run = Warpcall("profile gelu --shape 8");
-  EXPECT_THAT(run.out,
-              HasSubstr("\nthe least bytes and FLOPs are not known: Describe: no Describe\n"));
+  EXPECT_THAT(run.out, HasSubstr("\nleast bytes and FLOPs unknown: Describe: no Describe\n"));
 }
 
 TEST_F(ProfileCliTest, FewerIterationsThanAskedForAreSaid) {
@@ -475,7 +474,7 @@ TEST_F(ProfileCliTest, UsageErrorsAreStatusTwo) {
       {"profile gelu --shape 8 --attribute axis=a", "an integer"},
       {"profile gelu --shape 8 --csv of_nobody --trace ./of_nobody",
        "--csv and --trace name the same file: ./of_nobody"},
-      {"profile gelu --shape 8 --seed -1", "-1 is no whole number"},
+      {"profile gelu --shape 8 --seed -1", "-1 is not a whole number"},
       {absl::StrCat("profile gelu --shape 8 --trace ", folder_.Path("no/trace.json")),
        "no/trace.json"},
   });

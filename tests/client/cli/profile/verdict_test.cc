@@ -112,15 +112,16 @@ TEST(VerdictTest, OfTheCpu) {
   missing.counted_bytes = 12.1e6;  // 12.1 GB/s
   missing.least_bytes = 4e6;
   missing.passes = 3.02;
-  ExpectAll(OnCpu(),
-            {{"as fast as a copy", worked(0.99, 0.6), Bound::kMemory, "60.0% of the 20.0 GB/s"},
-             {"somewhat faster", worked(0.99, 1.05), Bound::kMemory, "105.0% of the 20.0 GB/s"},
-             {"from caches", worked(0.99, 1.06), Bound::kCompute, "Over 100% of a copy"},
-             {"busy", worked(0.7, 0.2), Bound::kCompute, "up to 5.0 passes over memory"},
-             {"idle", worked(0.69, 0.2), Bound::kLatency, "of 8 threads 69.0% is worked"},
-             {"counted", counted, Bound::kCompute, "1.50 instructions a cycle"},
-             {"counted misses", missing, Bound::kMemory, "3.0 times the least, 3.81 MiB"},
-             {"an older server", {.kernel_ns = 1e6}, Bound::kUnknown, "threads did"}});
+  ExpectAll(
+      OnCpu(),
+      {{"as fast as a copy", worked(0.99, 0.6), Bound::kMemory, "60.0% of the 20.0 GB/s"},
+       {"somewhat faster", worked(0.99, 1.05), Bound::kMemory, "105.0% of the 20.0 GB/s"},
+       {"from caches", worked(0.99, 1.06), Bound::kCompute, "Over 100% of a copy"},
+       {"busy", worked(0.7, 0.2), Bound::kCompute, "up to 5.0 passes over memory"},
+       {"idle", worked(0.69, 0.2), Bound::kLatency, "8 threads were busy 69.0% of the time"},
+       {"counted", counted, Bound::kCompute, "1.50 instructions a cycle"},
+       {"counted misses", missing, Bound::kMemory, "3.0 times the least, 3.81 MiB"},
+       {"an older server", {.kernel_ns = 1e6}, Bound::kUnknown, "the work of the CPU's threads"}});
   EXPECT_THAT(Judge(OnCpu(), counted).reason, Not(HasSubstr("could tell")));
 }
 
@@ -189,14 +190,14 @@ TEST(VerdictTest, OfLaunches) {
              {"gaps",
               {.kernel_ns = 10'000, .kernels = 4, .gap_ns = 10'001, .dram_throughput = 0.9},
               Bound::kLaunch,
-              "nothing to do for 10.0 us of a run, between 4 kernels"},
+              "the device is idle for 10.0 us of a run, between 4 kernels"},
              {"fewer gaps",
               {.kernel_ns = 10'000, .kernels = 1, .gap_ns = 10'000, .dram_throughput = 0.9},
               Bound::kMemory,
               ""}});
-  ExpectAll(OnCpu(),
-            {{"short", short_one(19'999, 1), Bound::kLaunch, "some 20.0 us"},
-             {"not so short", short_one(20'000, 1), Bound::kCompute, "the threads work 90.0%"}});
+  ExpectAll(OnCpu(), {{"short", short_one(19'999, 1), Bound::kLaunch, "some 20.0 us"},
+                      {"not so short", short_one(20'000, 1), Bound::kCompute,
+                       "the threads were busy 90.0%"}});
 }
 
 TEST(VerdictTest, OfTransfers) {
@@ -208,12 +209,12 @@ TEST(VerdictTest, OfTransfers) {
                    .dram_throughput = 0.9};
   };
   ExpectAll(OnGpu(), {{"longer than the rest", moved(1.2e6), Bound::kTransfer,
-                       "moving tensors takes 1.20 ms a run, its kernels take 1.00 ms."},
+                       "moving tensors takes 1.20 ms per run, its kernels take 1.00 ms."},
                       {"as long", moved(1.1e6), Bound::kMemory, ""}});
 }
 
 TEST(VerdictTest, OfNothing) {
-  ExpectAll(OnCpu(), {{"no rows", {}, Bound::kUnknown, "no kernel was seen to run."}});
+  ExpectAll(OnCpu(), {{"no rows", {}, Bound::kUnknown, "the profile shows no kernel."}});
 }
 
 }  // namespace
