@@ -33,7 +33,7 @@ class Failure(Exception):
 
 
 def run(*command):
-    """What it prints."""
+    """Returns the standard output of a command. Failure: it ended with an error."""
     done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           check=False)
     if done.returncode != 0:
@@ -42,7 +42,7 @@ def run(*command):
 
 
 def packages(root, version, folder):
-    """What debsbom says of what dpkg has installed."""
+    """Returns debsbom's bill of materials for the installed Debian packages."""
     run(sys.executable, "-m", "venv", folder / "venv")
     programs = folder / "venv" / "bin"
     run(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input",

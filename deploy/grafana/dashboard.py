@@ -203,7 +203,7 @@ def dashboard():
     return {
         "uid": "warpcall",
         "title": "Warpcall",
-        "description": "What warpcalld does, how fast, how near to the device's limits, and its faults.",
+        "description": "Requests, speed, distance to the device's limits and faults of warpcalld.",
         "tags": ["warpcall"],
         "schemaVersion": SCHEMA_VERSION,
         "version": 1,

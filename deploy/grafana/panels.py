@@ -1,4 +1,4 @@
-"""What the dashboard shows: a table of rows of panels, which dashboard.py lays out.
+"""The panels of the dashboard: a table of rows of panels, which dashboard.py lays out.
 
 A description says what the panel shows and what to do when it looks bad; `absent` stands in the panel
 when there is nothing to show, and says why. Units are Grafana's.
@@ -82,15 +82,15 @@ def per_kernel_second(metric):
 
 
 def increase(metric, selector, labels):
-    """Of what has no series before it happens: PromQL's increase() sees nothing of a series' first value, so
-    that counts as long as it is younger than the interval."""
+    """Returns the increase of a counter whose series appears with its first event. PromQL's increase() misses a
+    series' first value, so that value counts while it is younger than the interval."""
     series = f"{metric}{{{selector}}}"
     return (f"sum by ({', '.join(labels)}) ({series} unless {series} offset $__rate_interval "
             f"or increase({series}[$__rate_interval])) > 0")
 
 
 def named(expression):
-    """The same with words where a request that was refused has no kernel or implementation."""
+    """Fills in the labels of refused requests, which have no kernel or implementation."""
     for label, word in [("kernel", "any kernel"), ("implementation", "refused")]:
         expression = f'label_replace({expression}, "{label}", "{word}", "{label}", "")'
     return expression
@@ -106,7 +106,7 @@ OVERVIEW = [
     number("Answers", "reqps", rate("warpcall_requests_total", SERVER, []),
            "Requests answered by all chosen servers together, refusals included.", absent=NO_SERVER),
     number("Errors", "percentunit", f"max(warpcall:request_errors:ratio_rate5m{{{DEPLOYMENT}}})",
-           "Share of requests that failed by the server's doing, over five minutes, of the "
+           "Share of requests that failed by the server's fault, over five minutes, in the "
            "deployment where it is largest. The objective allows 0.1 %: see Error budget burn.",
            steps=((0.001, "orange"), (0.0144, "red"))),
     number("Refused", "percentunit", f"max(warpcall:requests_refused:ratio_rate5m{{{SERVER}}})",
@@ -122,26 +122,26 @@ OVERVIEW = [
            "Share of the time in which a kernel or copy ran, on the device where it is largest.",
            absent=NO_SERVER),
     number("Devices healthy", "percentunit", f"avg(warpcall_device_healthy{{{DEVICE}}})",
-           "Of all devices of the chosen servers. Under 100 %: see Device healthy and the log.",
+           "Share of the chosen servers' devices. Under 100 %: see Device healthy and the log.",
            absent=NO_SERVER, steps=((0, "red"), (1, "green"))),
     number("Last start", "dateTimeFromNow",
            f"max(process_start_time_seconds{{{SERVER}}} {BUILD}) * 1000",
-           "Of the server that was started last. Lines in all panels mark starts within the time "
-           "shown: what was counted before is gone.", absent=NO_SERVER),
+           "Start of the newest server. Lines in all panels mark starts within the time shown; "
+           "counts from before a start are gone.", absent=NO_SERVER),
     Panel("Alerts", "short", [('ALERTS{alertname=~"Warpcall.*"}', "{{alertname}} {{alertstate}}")],
-          "What Prometheus' rules find now, pending or firing; http://127.0.0.1:9090/alerts of "
-          "compose has what each wants done.",
+          "Prometheus alerts that are pending or firing; http://127.0.0.1:9090/alerts of compose "
+          "says what to do about each.",
           "no alert is pending or firing", kind="table"),
     Panel("Latency of all requests", "s",
           [(latency(share, SERVER, []), name) for share, name in
            [(0.5, "median"), (0.9, "90 %"), (0.99, "99 %")]],
-          "From receipt to answer inside the server, refusals included. The row Latency tells "
-          "kernels apart.",
+          "Time from receipt to answer inside the server, refusals included. The row Latency has "
+          "each kernel.",
           IDLE, log=True),
     Panel("Devices' time by kernel", "percentunit",
           [(rate("warpcall_kernel_duration_seconds_sum", RUN, ["kernel"]) + " > 0", "{{kernel}}")],
-          "Seconds a second that lanes spent in kernels, of all devices together: what keeps them "
-          "busy. The rows below tell implementations apart.",
+          "Lane-seconds per second spent in kernels, over all devices. The rows below have each "
+          "implementation.",
           IDLE, stacked=True),
 ]
 
@@ -149,8 +149,9 @@ REQUESTS = [
     Panel("Requests by kernel and implementation", "reqps",
           [(named(rate("warpcall_requests_total", ROW, ["kernel", "implementation"])) + " > 0",
             ROW_LEGEND)],
-          "Requests answered, whatever the answer; those of any kernel were refused before it was "
-          "known. A fall without a fall in demand: look at the queue, then at the device.",
+          "Requests answered, whatever the result; 'any kernel' stands for those refused before "
+          "the kernel was known. A fall without a fall in demand: look at the queue, then at the "
+          "device.",
           IDLE, stacked=True),
     Panel("Requests by server", "reqps",
           [(rate("warpcall_requests_total", ROW, ["instance"]) + " > 0", "{{instance}}")],
@@ -160,10 +161,10 @@ REQUESTS = [
           IDLE),
     Panel("Requests by code", "reqps",
           [(rate("warpcall_requests_total", ROW, ["code"]) + " > 0", "{{code}}")],
-          "INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED: what clients ask is wrong, and the answers "
-          "say what. RESOURCE_EXHAUSTED: see Refusals. INTERNAL and UNAVAILABLE are the server's "
-          "doing: its log has the reasons. The first answer with another code than these two and OK "
-          "is counted, and not drawn.",
+          "INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED: the clients' requests are wrong, and the "
+          "errors say why. RESOURCE_EXHAUSTED: see Refusals. INTERNAL and UNAVAILABLE are the "
+          "server's faults: its log has the reasons. The first answer with a code other than these "
+          "two and OK is counted, but not drawn.",
           IDLE, stacked=True),
     Panel("Refusals by reason", "reqps",
           [(rate("warpcall_rejected_total", SERVER, ["reason"]) + " > 0", "{{reason}}")],
@@ -175,23 +176,23 @@ REQUESTS = [
     Panel("Calls kept out", "reqps",
           [(rate("warpcall_auth_refusals_total", SERVER, ["instance", "reason"]) + " > 0",
             "{{reason}} at {{instance}}")],
-          "Calls that credentials or policies keep out. no_token, wrong_token, certificate: a caller "
-          "with old or no credentials, or somebody who tries. The others: the policy file says no; "
-          "the log names the principal.",
-          "no call was kept out in this time"),
+          "Calls refused because of credentials or policies. no_token, wrong_token, certificate: a "
+          "caller with old or no credentials, or an intruder. Other reasons: the policy file "
+          "forbids the call; the log names the principal.",
+          "no call was refused in this time"),
     Panel("Choices of auto", "short",
           [(increase("warpcall_auto_choices_total", RUN, ["kernel", "implementation", "device", "instance", "why"]),
             RUN_LEGEND + ", {{why}}")],
-          "What the server chose for requests that left it the choice, in an interval. tuned: as Tune "
-          "measured; order: the first that fits. reference, which is slow: tune that class, or find out "
-          "why nothing else takes it.",
+          "Implementations that the server chose in an interval, for requests that named none. tuned: as "
+          "Tune measured; order: the first that fits. reference, which is slow: tune that class, or find "
+          "out why nothing else takes it.",
           "no request left the choice to the server"),
     Panel("Error budget burn", "short",
           [(f"max(warpcall:request_errors:ratio_rate{window}{{{DEPLOYMENT}}}) / 0.001", name)
            for window, name in [("5m", "5 minutes"), ("1h", "1 hour"), ("6h", "6 hours")]],
-          "How many times faster than evenly over 30 days the budget of 0.1 % errors by the "
-          "server's doing is spent, in the deployment where it is fastest. Over 14.4 in the hour, or "
-          "over 6 in six hours, an alert pages: see Requests by code, then the server's log.",
+          "Rate at which the budget of 0.1 % server errors is spent, 1 being an even spend over 30 "
+          "days, in the deployment with the highest rate. Over 14.4 in the hour, or over 6 in six "
+          "hours, an alert pages: see Requests by code, then the server's log.",
           IDLE),
     Panel("Request durations", "s",
           [(f"sum by (le) (increase(warpcall_request_duration_seconds_bucket{{{ROW}}}"
@@ -221,7 +222,7 @@ PHASES = [
           [(rate("warpcall_phase_duration_seconds_sum", KERNEL, ["phase"]) + " / ("
             + rate("warpcall_phase_duration_seconds_count", KERNEL, ["phase"]) + " > 0)",
             "{{phase}}")],
-          "Where the time of requests that ran goes. queue grows: more work than the device does. "
+          "Time of the requests that ran, by phase. queue grows: more work than the device can do. "
           "copy_in: large inputs, or the host's memory is busy. h2d and d2h: the link to the GPU. "
           "kernel: see the row below.",
           IDLE, width=6, stacked=True),
@@ -229,7 +230,7 @@ PHASES = [
           [(quantile(0.99, "warpcall_phase_duration_seconds", KERNEL, ["phase"]) + " >= 0",
             "{{phase}}")],
           "The phase that makes the tail of the latency; the variable kernel tells kernels apart. "
-          "What to do is as for the means.",
+          "The remedies are those for the means.",
           IDLE, width=6, log=True),
 ] + [
     Panel(f"Device time of kernels, {name}", "s",
@@ -296,8 +297,8 @@ QUEUES = [
           most=1),
     Panel("Device healthy", "short",
           [(f"warpcall_device_healthy{{{DEVICE}}}", DEVICE_LEGEND)],
-          "0: its worker is being started again or, for more than seconds, it is lost until the "
-          "server is; the log says why.", NO_SERVER, width=12, most=1),
+          "0: its worker restarts or, if it lasts longer than seconds, the device is lost until "
+          "the server restarts; the log has the reason.", NO_SERVER, width=12, most=1),
 ]
 
 MEMORY = [
@@ -312,21 +313,21 @@ MEMORY = [
           "report it. Near the total: serve smaller requests, or use fewer lanes.", NO_SERVER),
     Panel("Host copies", "Bps",
           [(rate("warpcall_host_copy_bytes_total", SERVER, ["where"]) + " > 0", "{{where}}")],
-          "Tensor bytes that the host copied. copy_in is the inputs' rate; copy_out never shows, as "
-          "answers are sent from where they lie. Anything else is a defect.", IDLE),
+          "Tensor bytes that the host copied. copy_in is the inputs' rate; copy_out never shows, "
+          "because answers are sent in place. Anything else is a defect.", IDLE),
 ]
 
 GPU = [
     Panel("Multiprocessors active, and occupancy", "percentunit",
           [(f"warpcall_gpu_sm_active_ratio{{{DEVICE}}}", DEVICE_LEGEND + " active"),
            (f"warpcall_gpu_sm_occupancy_ratio{{{DEVICE}}}", DEVICE_LEGEND + " occupancy")],
-          "Of the whole GPU, other programs included. Active while this server is idle: somebody "
-          "else uses it.", NO_READING, most=1),
+          "Activity of the whole GPU, other programs included. Active while this server is idle: "
+          "somebody else uses it.", NO_READING, most=1),
     Panel("Memory and tensor units active", "percentunit",
           [(f"warpcall_gpu_dram_bandwidth_ratio{{{DEVICE}}}", DEVICE_LEGEND + " DRAM"),
            (f"warpcall_gpu_tensor_active_ratio{{{DEVICE}}}", DEVICE_LEGEND + " tensor")],
-          "What limits the GPU now. Both low while it is busy: small requests, or waiting for the "
-          "link.",
+          "Units that can limit the GPU. Both low while it is busy: small requests, or waiting for "
+          "the link.",
           NO_READING, most=1),
     Panel("Power", "watt",
           [(f"warpcall_gpu_power_watts{{{DEVICE}}}", DEVICE_LEGEND)],
@@ -341,7 +342,7 @@ GPU = [
             DEVICE_LEGEND + " Xid {{xid}}"),
            (increase("warpcall_cuda_errors_total", SERVER, ["instance", "code"]),
             "{{code}} of {{instance}}")],
-          "What the driver reported. NVIDIA's table of Xid errors says whether a program or the "
+          "Errors that the driver reported. NVIDIA's table of Xid errors says whether a program or the "
           "hardware is at fault (48, 63, 64, 74, 79, 94, 95: the hardware); a CUDA error that is "
           "not cudaErrorMemoryAllocation loses the device.",
           f"no errors, or {NO_GPU}"),
@@ -362,20 +363,21 @@ GPU = [
 COMPILING = [
     Panel("Kernels compiled", "short",
           [(increase("warpcall_compile_seconds_count", SERVER, ["instance"]), "{{instance}}")],
-          "In an interval. Each holds up its request by 25 ms and more. Steadily above zero: clients send "
-          "ever new expressions or shapes, or more of them than the caches hold.",
+          "Compilations in an interval. Each delays its request by 25 ms or more. Steadily above "
+          "zero: clients keep sending new expressions or shapes, or more of them than the caches "
+          "hold.",
           NOTHING_COMPILED, width=6),
     Panel("Time to compile", "s",
           [(quantile(share, "warpcall_compile_seconds", SERVER, []) + " >= 0", name)
            for share, name in [(0.5, "median"), (0.99, "99 %")]],
-          "Of one kernel, waiting for a thread left out. Over 0.1 s: the host's processors are "
-          "busy with other work.", NOTHING_COMPILED, width=6, log=True),
+          "Time for one kernel, without waiting for a thread. Over 0.1 s: the host's processors "
+          "are busy with other work.", NOTHING_COMPILED, width=6, log=True),
     Panel("Found in caches", "percentunit",
           [("{0} / ({0} + {1} > 0)".format(
               rate("warpcall_compile_cache_hits_total", SERVER, ["cache"]),
               rate("warpcall_compile_cache_misses_total", SERVER, ["cache"])), "{{cache}}")],
-          "Disk is asked for what memory lacks. Low after a restart, with --compile_cache: its "
-          "folder is not kept, or NVRTC was changed.", NOTHING_COMPILED, width=6, most=1),
+          "Share of kernels found in a cache; disk is searched after memory. Low after a restart, "
+          "with --compile_cache: its folder is not kept, or NVRTC was changed.", NOTHING_COMPILED, width=6, most=1),
     Panel("Caches", "bytes",
           [(f"warpcall_compile_cache_bytes{{{SERVER}}} > 0", "{{cache}} of {{instance}}")],
           "Memory holds 32 MiB a GPU and what is in use, disk 256 MiB; then the oldest goes. Disk "
@@ -398,8 +400,8 @@ INSPECTIONS = [
     Panel("Device time of inspections", "percentunit",
           [(rate("warpcall_inspection_device_seconds_total", f"{SERVER}, kernel=~\"$kernel\"",
                  ["method", "kernel"]) + " > 0", "{{method}} {{kernel}}")],
-          "Seconds a second that Benchmark and Profile timed on devices, counted when they are "
-          "done. Requests wait meanwhile: compare with Age of the oldest waiting request.",
+          "Device-seconds per second of Benchmark and Profile, counted when they are done. "
+          "Requests wait meanwhile: compare with Age of the oldest waiting request.",
           NO_INSPECTION),
 ]
 
@@ -407,14 +409,14 @@ INSPECTIONS = [
 FAULTS = [
     Panel("Starts of servers", "short",
           [(f"changes(process_start_time_seconds{{{SERVER}}}[1h]) {BUILD}", "{{instance}}")],
-          "In the hour before. Each loses what waited on its server; more than those that you ordered: "
-          "its log's last lines and its exit status say why.",
+          "Starts in the hour before. Each loses the requests that waited on its server. If there "
+          "are more than you ordered, the log's last lines and the exit status have the reason.",
           NO_SERVER, width=6),
     Panel("Files not read again", "short",
           [(increase("warpcall_reload_failures_total", SERVER, ["instance", "flag"]),
             "--{{flag}} of {{instance}}")],
-          "Tries that failed, in an interval. What the file said before stays in force: the log says "
-          "what is wrong with it.",
+          "Failed reloads in an interval. The previous version stays in force; the log has the "
+          "mistake.",
           "every file that changed could be read", width=6),
     Panel("Unavailable implementations", "short",
           [(f"sum by (instance, device_kind, reason) (warpcall_rows_unavailable{{{ROW}}}) > 0",

@@ -198,7 +198,7 @@ class Servers(contextlib.AbstractContextManager["Servers"]):
 
 
 def _answers(calls: Mapping[str, Any]) -> dict[str, Any]:
-    """Of those actors that there are: others' nodes were lost, or they did not start."""
+    """Returns the answers of the actors that still exist; the others did not start or lost their node."""
     gone, answers = (exceptions.RayActorError, exceptions.ActorUnschedulableError), {}
     for node, call in calls.items():
         with contextlib.suppress(*gone):
