@@ -14,7 +14,7 @@
 #include "client/cli/common/command.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/screen.h"
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 namespace {

@@ -19,8 +19,8 @@
 #include "client/cli/common/screen.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
-#include "client/cpp/client.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 namespace {

@@ -22,9 +22,9 @@
 #include "client/cli/common/screen.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
-#include "client/cpp/client.h"
-#include "client/cpp/npy.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/client.h"
+#include "warpcall/npy.h"
 
 namespace warpcall::cli {
 namespace {

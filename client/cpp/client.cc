@@ -1,4 +1,4 @@
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "client/cpp/npy.h"
+#include "warpcall/npy.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

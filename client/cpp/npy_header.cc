@@ -7,8 +7,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "client/cpp/npy.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/npy.h"
 
 namespace warpcall::client {
 namespace {

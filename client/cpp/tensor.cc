@@ -1,4 +1,4 @@
-#include "client/cpp/tensor.h"
+#include "warpcall/tensor.h"
 
 #include <sys/mman.h>
 

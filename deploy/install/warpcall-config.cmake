@@ -1,4 +1,4 @@
-# find_package(warpcall): the target warpcall::client. Include "client/cpp/client.h".
+# find_package(warpcall): the target warpcall::client. Include <warpcall/client.h>.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 find_dependency(absl)

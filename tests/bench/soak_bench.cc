@@ -30,10 +30,10 @@
 #include "client/cli/common/inputs.h"
 #include "client/cli/load/calls.h"
 #include "client/cli/load/mix.h"
-#include "client/cpp/client.h"
 #include "proto/common/status_macros.h"
 #include "tests/bench/soak_growth.h"
 #include "tests/e2e/server_process.h"
+#include "warpcall/client.h"
 
 namespace warpcall::bench {
 namespace {

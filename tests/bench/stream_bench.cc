@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/cpp/client.h"
 #include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
 #include "tests/e2e/server_process.h"
+#include "warpcall/client.h"
 
 namespace warpcall::bench {
 namespace {

@@ -28,7 +28,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/common/inputs.h"
-#include "client/cpp/client.h"
 #include "proto/common/status_macros.h"
 #include "tests/bench/transport_echo.h"
 #include "tests/bench/transport_measure.h"
@@ -36,6 +35,7 @@
 #include "tests/e2e/child_process.h"
 #include "tests/e2e/server_process.h"
 #include "tests/temp_folder.h"
+#include "warpcall/client.h"
 
 namespace warpcall::bench {
 namespace {

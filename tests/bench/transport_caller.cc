@@ -9,12 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/load/calls.h"
-#include "client/cpp/client.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/rpc/message.h"
 #include "inference/grpc_service.grpc.pb.h"
 #include "proto/common/status_macros.h"
 #include "tests/bench/transport_infer.h"
+#include "warpcall/client.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::bench {

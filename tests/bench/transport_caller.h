@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/cpp/call.h"
 #include "tests/bench/transport_cases.h"
+#include "warpcall/call.h"
 
 namespace warpcall::bench {
 

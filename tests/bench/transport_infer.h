@@ -7,8 +7,8 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "client/cpp/call.h"
 #include "inference/grpc_service.pb.h"
+#include "warpcall/call.h"
 
 namespace warpcall::bench {
 

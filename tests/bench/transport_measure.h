@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/cli/load/latency_histogram.h"
-#include "client/cpp/tensor.h"
 #include "tests/bench/transport_cases.h"
 #include "tests/bench/transport_table.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::bench {
 

@@ -56,7 +56,8 @@ class InstallTest(unittest.TestCase):
         self.assertLessEqual({"LICENSE", "README.md"}, self.files("share/doc"))
         self.assertEqual(self.files("share/warpcall"),
                          {"warpcall.proto", "alerts.yml", "prometheus.yml", "rules.yml", "warpcall.json"})
-        self.assertEqual({path.name for path in (self.root / "include/warpcall").iterdir()}, {"client", "proto", "warpcall"})
+        self.assertEqual({path.name for path in (self.root / "include/warpcall").iterdir() if path.is_dir()},
+                         {"proto", "v1"})
         (package,) = self.root.glob("lib/**/cmake/warpcall")
         for file in package.iterdir():
             text = file.read_text(encoding="utf-8")
@@ -82,9 +83,8 @@ class InstallTest(unittest.TestCase):
     def test_a_program_elsewhere_builds_with_it_and_calls_the_server(self):
         """With every public header, out of a copy of its source."""
         shutil.copytree(CONSUMER, self.folder / "consumer")
-        included = re.findall(r'#include "client/cpp/(.*)"',
-                              (CONSUMER / "main.cc").read_text(encoding="utf-8"))
-        self.assertEqual(set(included), self.files("include/warpcall/client"))
+        included = re.findall(r"#include <(warpcall/.*)>", (CONSUMER / "main.cc").read_text(encoding="utf-8"))
+        self.assertEqual(set(included), {f"warpcall/{path.name}" for path in (self.root / "include/warpcall").glob("*.h")})
         build = self.folder / "build"
         run("cmake", "-S", self.folder / "consumer", "-B", build, f"-DCMAKE_PREFIX_PATH={self.root}",
             "-DCMAKE_BUILD_TYPE=Release", "-G", "Ninja")
@@ -135,7 +135,7 @@ class PackagesTest(unittest.TestCase):
         self.assertEqual(server["/usr/bin/warpcalld"], "-rwxr-xr-x")
         self.assertEqual(set(self.contents("warpcall")), {"/usr/bin/warpcall"})
         development = self.contents("libwarpcall-dev")
-        self.assertIn("/usr/include/warpcall/client/cpp/client.h", development)
+        self.assertIn("/usr/include/warpcall/client.h", development)
         self.assertFalse([path for path in development if path.startswith(("/usr/bin", "/etc"))])
         conffiles = run("dpkg-deb", "--info", self.packages["warpcall-server"], "conffiles")
         self.assertEqual(conffiles.split(), ["/etc/warpcall/warpcalld.flags"])

@@ -11,13 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/cpp/client.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/fault_process.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
 #include "tests/programs.h"
+#include "warpcall/client.h"
 
 namespace warpcall::testing {
 namespace {

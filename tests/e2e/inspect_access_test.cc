@@ -12,7 +12,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/cpp/client.h"
 #include "tests/e2e/children.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
@@ -20,6 +19,7 @@
 #include "tests/e2e/server_process.h"
 #include "tests/e2e/specs_request.h"
 #include "tests/temp_folder.h"
+#include "warpcall/client.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {

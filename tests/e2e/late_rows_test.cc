@@ -6,12 +6,12 @@
 #include <string>
 #include <thread>
 
-#include "client/cpp/client.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
 #include "tests/e2e/specs_request.h"
+#include "warpcall/client.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {

@@ -13,7 +13,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/cpp/client.h"
 #include "tests/e2e/counted_server.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
@@ -24,6 +23,7 @@
 #include "tests/held_port.h"
 #include "tests/programs.h"
 #include "tests/temp_folder.h"
+#include "warpcall/client.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {

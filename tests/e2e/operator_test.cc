@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/client.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/pending_call.h"
@@ -25,6 +24,7 @@
 #include "tests/programs.h"
 #include "tests/server/foreign_addresses.h"
 #include "tests/temp_folder.h"
+#include "warpcall/client.h"
 
 namespace warpcall::testing {
 namespace {

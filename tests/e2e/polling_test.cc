@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/cpp/client.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/server_process.h"
+#include "warpcall/client.h"
 
 namespace warpcall::testing {
 namespace {

@@ -2,12 +2,13 @@
 // linked with a client's libraries.
 //
 //   readme_client ADDRESS    prints what `use` gets
+#include <warpcall/client.h>
+
 #include <cinttypes>
 #include <cstdio>
 #include <vector>
 
 #include "absl/types/span.h"
-#include "client/cpp/client.h"
 
 namespace {
 

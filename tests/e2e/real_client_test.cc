@@ -15,11 +15,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/cpp/client.h"
-#include "client/cpp/npy.h"
 #include "tests/e2e/server_process.h"
 #include "tests/programs.h"
 #include "tests/temp_folder.h"
+#include "warpcall/client.h"
+#include "warpcall/npy.h"
 
 namespace warpcall::testing {
 namespace {

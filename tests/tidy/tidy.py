@@ -172,8 +172,9 @@ _KERNELS = ("@ kernels/* kernels/check/ kernels/common/ kernels/cpu/ kernels/cud
 _ENGINE = "server/engine/ server/runtime/* kernels/"
 # Path's prefix: (headers of this repository, libraries); the first that fits counts. A header matches an
 # entry that it begins with; an entry that ends in /* matches the headers of that folder and none below;
-# @ is the includer's folder. main.cc and its neighbours wire the server together, so they see all of its
-# rooms, but none of the libraries that those hide.
+# @ is the includer's folder; client/cpp/include/ holds the public headers, <warpcall/client.h>. main.cc
+# and its neighbours wire the server together, so they see all of its rooms, but none of the libraries
+# that those hide.
 ROOMS = {
     "kernels/catalog_": ("kernels/", ""),
     "kernels/common/": ("@ kernels/*", "cuda"),
@@ -204,16 +205,17 @@ ROOMS = {
     "server/transport/": (f"@ server/access/ server/housekeeper.h server/listen.h server/log.h server/inspect/ server/tracing/ {_ENGINE} proto/",
                           "grpc"),
     "server/": ("server/ kernels/", "cli11"),
-    "client/cpp/rpc/": ("@ client/cpp/* proto/", "grpc"),
-    "client/cpp/codec/": ("@ client/cpp/* client/cpp/rpc/ proto/", "grpc"),
+    "client/cpp/include/": ("@", "messages"),
+    "client/cpp/rpc/": ("@ client/cpp/include/ proto/", "grpc"),
+    "client/cpp/codec/": ("@ client/cpp/include/ client/cpp/rpc/ proto/", "grpc"),
     "client/cpp/": ("client/cpp/ proto/", "grpc"),
-    "client/cli/common/": ("@ client/cpp/*", "cli11 json reflection"),
-    "client/cli/bench/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
-    "client/cli/load/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
-    "client/cli/profile/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
-    "client/cli/": ("client/cli/ client/cpp/*", "cli11 json"),
-    "client/examples/": ("@ client/cpp/*", "cli11 json"),
-    "client/python/fast/": ("@ client/cpp/*", "nanobind"),
+    "client/cli/common/": ("@ client/cpp/include/ client/cpp/complete_file.h", "cli11 json reflection"),
+    "client/cli/bench/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
+    "client/cli/load/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
+    "client/cli/profile/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
+    "client/cli/": ("client/cli/ client/cpp/include/", "cli11 json"),
+    "client/examples/": ("@ client/cpp/include/", "cli11 json"),
+    "client/python/fast/": ("@ client/cpp/include/", "nanobind"),
     "tests/": ("kernels/ server/ client/ proto/ tests/",
                "cuda onednn highway grpc prometheus httplib cli11 json test"),
 }
@@ -253,6 +255,8 @@ def _refusal(source, header, is_quoted):
         return "a .cc is compiled, never included"
     prefix = next(prefix for prefix in ROOMS if source.path.startswith(prefix))
     headers, libraries = ROOMS[prefix]
+    if _matches(header, "warpcall/*"):
+        header = f"client/cpp/include/{header}"
     if _matches(header, _OWN):
         allowed = _matches(header, f"{headers} {_COMMON}", source.folder)
         return None if allowed else f"{prefix} may include only: {headers} (@: its own folder)"

@@ -138,12 +138,20 @@ class IncludesTest(unittest.TestCase):
             self.may_not(path, "<cuda_runtime.h>", why="must not see cuda")
 
     def test_client_knows_no_server(self):
-        self.may("client/cpp/client.h", '"proto/common/data_type.h"')
-        self.may_not("client/cpp/client.h", '"kernels/common/round.h"', '"kernels/op.h"', '"tests/kernels/run_row.h"')
+        self.may("client/cpp/client.cc", '"proto/common/data_type.h"', '"warpcall/client.h"')
+        self.may_not("client/cpp/client.cc", '"kernels/common/round.h"', '"kernels/op.h"', '"tests/kernels/run_row.h"')
         self.may_not("client/cli/main.cc", '"server/config.h"')
         self.may_not("client/cli/bench/plot.cc", '"client/cli/load/run.h"')
         self.may_not("client/cli/load/calls.cc", '"client/cpp/rpc/channel.h"')
         self.may_not("client/cpp/rpc/channel.cc", '"client/cpp/codec/codec.h"')
+
+    def test_public_headers_need_what_is_installed(self):
+        self.may("client/cli/run.cc", "<warpcall/client.h>", '"warpcall/tensor.h"')
+        self.may("client/cpp/include/warpcall/inspect.h", '"warpcall/call.h"', '"proto/common/half.h"',
+                 '"warpcall/v1/warpcall.pb.h"')
+        self.may_not("client/cpp/include/warpcall/inspect.h", '"client/cpp/complete_file.h"', "<grpcpp/grpcpp.h>",
+                     '"warpcall/v1/warpcall.grpc.pb.h"')
+        self.may_not("server/transport/codec.cc", '"warpcall/client.h"', why="server/transport/ may include only")
 
     def test_compiled_files_unknown_libraries_and_unknown_rooms(self):
         self.may_not("tests/kernels/a_test.cc", '"kernels/op.cc"', why="never included")

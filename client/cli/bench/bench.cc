@@ -26,8 +26,8 @@
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
 #include "client/cli/common/tensor_text.h"
-#include "client/cpp/client.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 namespace {

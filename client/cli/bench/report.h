@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

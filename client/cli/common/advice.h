@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "client/cli/common/options.h"
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cli/common/options.h"
-#include "client/cpp/credentials.h"
+#include "warpcall/credentials.h"
 
 namespace warpcall::cli {
 

@@ -16,9 +16,9 @@
 #include "client/cli/common/output.h"
 #include "client/cli/common/progress.h"
 #include "client/cli/common/tensor_text.h"
-#include "client/cpp/npy.h"
 #include "proto/common/half.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/npy.h"
 
 namespace warpcall::cli {
 namespace {

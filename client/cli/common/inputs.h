@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/cpp/tensor.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::cli {
 

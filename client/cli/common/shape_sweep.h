@@ -19,7 +19,7 @@
 #include "absl/types/span.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/tensor_text.h"
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

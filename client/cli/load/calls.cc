@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/inputs.h"
-#include "client/cpp/tensor.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::cli {
 namespace {

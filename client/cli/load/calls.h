@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/cli/load/mix.h"
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

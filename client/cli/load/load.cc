@@ -24,8 +24,8 @@
 #include "client/cli/load/mix.h"
 #include "client/cli/load/report.h"
 #include "client/cli/load/run.h"
-#include "client/cpp/client.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 namespace {

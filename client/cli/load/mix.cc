@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/cli/common/shape_sweep.h"
-#include "client/cpp/tensor.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::cli {
 namespace {

@@ -19,8 +19,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client/cli/common/tensor_text.h"
-#include "client/cpp/client.h"
 #include "proto/common/data_type.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

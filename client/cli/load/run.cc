@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/cpp/retry.h"
+#include "warpcall/retry.h"
 
 namespace warpcall::cli {
 namespace {

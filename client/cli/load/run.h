@@ -26,7 +26,7 @@
 #include "client/cli/load/calls.h"
 #include "client/cli/load/plan.h"
 #include "client/cli/load/stats.h"
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

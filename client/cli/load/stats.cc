@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "client/cpp/tensor.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::cli {
 namespace {

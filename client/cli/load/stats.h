@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/load/latency_histogram.h"
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

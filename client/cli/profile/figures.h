@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "client/cli/common/catalog.h"
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

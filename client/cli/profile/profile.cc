@@ -19,8 +19,8 @@
 #include "client/cli/common/table.h"
 #include "client/cli/profile/figures.h"
 #include "client/cli/profile/report.h"
-#include "client/cpp/client.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 namespace {

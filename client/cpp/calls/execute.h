@@ -6,10 +6,10 @@
 #include "absl/time/time.h"
 #include "client/cpp/calls/kernel_cache.h"
 #include "client/cpp/calls/workers.h"
-#include "client/cpp/client.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/rpc/channel.h"
 #include "client/cpp/rpc/connections.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 

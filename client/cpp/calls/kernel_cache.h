@@ -6,8 +6,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "client/cpp/client.h"
 #include "client/cpp/rpc/connections.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 

@@ -11,11 +11,11 @@
 #include "absl/status/statusor.h"
 #include "client/cpp/calls/borrowed.h"
 #include "client/cpp/calls/byte_ranges.h"
-#include "client/cpp/client.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/codec/output_buffers.h"
 #include "client/cpp/rpc/channel.h"
 #include "proto/wire/chunk.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 

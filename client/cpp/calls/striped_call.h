@@ -10,10 +10,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cpp/calls/stripes.h"
-#include "client/cpp/client.h"
 #include "client/cpp/codec/output_buffers.h"
 #include "client/cpp/rpc/channel.h"
 #include "client/cpp/rpc/connections.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 

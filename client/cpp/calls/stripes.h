@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/cpp/client.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "client/cpp/client.h"
 #include "client/cpp/rpc/channel.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 

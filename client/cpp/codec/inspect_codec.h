@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "client/cpp/codec/codec.h"
-#include "client/cpp/inspect.h"
 #include "client/cpp/rpc/channel.h"
+#include "warpcall/inspect.h"
 
 namespace warpcall::client {
 

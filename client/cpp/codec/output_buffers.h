@@ -6,9 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/cpp/call.h"
-#include "client/cpp/tensor.h"
 #include "proto/common/check.h"
+#include "warpcall/call.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::client {
 

@@ -4,9 +4,9 @@
 #include <map>
 #include <string>
 
-#include "client/cpp/call.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/rpc/channel.h"
+#include "warpcall/call.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::client {

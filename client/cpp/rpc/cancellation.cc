@@ -1,4 +1,4 @@
-#include "client/cpp/cancellation.h"
+#include "warpcall/cancellation.h"
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>

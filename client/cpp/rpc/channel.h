@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/cpp/call.h"
-#include "client/cpp/cancellation.h"
-#include "client/cpp/credentials.h"
+#include "warpcall/call.h"
+#include "warpcall/cancellation.h"
+#include "warpcall/credentials.h"
 
 namespace warpcall::client {
 

@@ -13,9 +13,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/cpp/client.h"
-#include "client/cpp/retry.h"
 #include "client/cpp/rpc/channel.h"
+#include "warpcall/client.h"
+#include "warpcall/retry.h"
 
 namespace warpcall::client {
 

@@ -1,6 +1,9 @@
 // Reads handwritten digits with a small neural network that runs, layer by layer, on a Warpcall
 // server, in two ways: each layer in one call, and as products and fused expressions. README.md
 // says where the images and the network come from.
+#include <warpcall/client.h>
+#include <warpcall/npy.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -14,8 +17,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "client/cpp/client.h"
-#include "client/cpp/npy.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::digits {

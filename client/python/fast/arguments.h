@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "client/cpp/call.h"
-#include "client/cpp/tensor.h"
 #include "proto/common/data_type.h"
+#include "warpcall/call.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::fast {
 

@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/cpp/retry.h"
 #include "client/python/fast/arguments.h"
+#include "warpcall/retry.h"
 
 namespace nb = nanobind;
 

@@ -11,8 +11,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "client/cpp/cancellation.h"
-#include "client/cpp/client.h"
+#include "warpcall/cancellation.h"
+#include "warpcall/client.h"
 
 namespace warpcall::fast {
 

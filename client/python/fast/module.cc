@@ -10,9 +10,9 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/cpp/cancellation.h"
-#include "client/cpp/client.h"
 #include "client/python/fast/calls.h"
+#include "warpcall/cancellation.h"
+#include "warpcall/client.h"
 
 namespace nb = nanobind;
 

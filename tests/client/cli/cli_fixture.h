@@ -18,11 +18,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "client/cpp/npy.h"
 #include "tests/client/fake_server.h"
 #include "tests/e2e/eventually.h"
 #include "tests/programs.h"
 #include "tests/temp_folder.h"
+#include "warpcall/npy.h"
 
 namespace warpcall::cli {
 

@@ -18,8 +18,8 @@
 #include <string>
 #include <thread>
 
-#include "client/cpp/npy.h"
 #include "tests/temp_folder.h"
+#include "warpcall/npy.h"
 
 namespace warpcall::client {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "client/cpp/client.h"
 #include "tests/client/fake_server.h"
 #include "tests/e2e/eventually.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/cpp/npy.h"
+#include "warpcall/npy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "client/cpp/retry.h"
+#include "warpcall/retry.h"
 
 #include <gtest/gtest.h>
 

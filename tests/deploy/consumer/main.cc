@@ -1,16 +1,16 @@
 // consumer ADDRESS: relu of three numbers by `fused`, and which device would run it, with every
 // public header of the C++ client.
-#include <cstdio>
+#include <warpcall/call.h>
+#include <warpcall/cancellation.h>
+#include <warpcall/client.h>
+#include <warpcall/credentials.h>
+#include <warpcall/inspect.h>
+#include <warpcall/npy.h>
+#include <warpcall/retry.h>
+#include <warpcall/tensor.h>
+#include <warpcall/tensor_view.h>
 
-#include "client/cpp/call.h"
-#include "client/cpp/cancellation.h"
-#include "client/cpp/client.h"
-#include "client/cpp/credentials.h"
-#include "client/cpp/inspect.h"
-#include "client/cpp/npy.h"
-#include "client/cpp/retry.h"
-#include "client/cpp/tensor.h"
-#include "client/cpp/tensor_view.h"
+#include <cstdio>
 
 int main(int argc, char** argv) {
   namespace wc = warpcall::client;

@@ -11,10 +11,10 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "client/cpp/client.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/stalled_peer.h"
 #include "tests/e2e/eventually.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 namespace {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "client/cpp/client.h"
 #include "tests/client/fake_server.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 namespace {

@@ -1,5 +1,7 @@
 // A process's first connection beside its first wait for a lock: gRPC's poller gets the new socket
 // by an epoll_ctl with the side effects of that wait, as one of gRPC's own locks may have.
+#include "client/cpp/rpc/channel.h"
+
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,11 +10,10 @@
 #include <limits>
 
 #include "absl/base/internal/sysinfo.h"
-#include "client/cpp/client.h"
-#include "client/cpp/rpc/channel.h"
-#include "client/cpp/tensor.h"
 #include "gtest/gtest.h"
 #include "tests/client/stalled_peer.h"
+#include "warpcall/client.h"
+#include "warpcall/tensor.h"
 
 namespace {
 

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "client/cpp/client.h"
-#include "client/cpp/tensor.h"
 #include "tests/client/fake_server.h"
+#include "warpcall/client.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::client {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/cpp/tensor.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::client {
 

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/cpp/tensor_view.h"
 #include "proto/common/data_type.h"
+#include "warpcall/tensor_view.h"
 
 namespace warpcall::client {
 

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/cpp/cancellation.h"
-#include "client/cpp/tensor.h"
+#include "warpcall/cancellation.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::client {
 

@@ -18,12 +18,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/cpp/call.h"
-#include "client/cpp/credentials.h"
-#include "client/cpp/inspect.h"
-#include "client/cpp/retry.h"
-#include "client/cpp/tensor.h"
 #include "proto/common/data_type.h"
+#include "warpcall/call.h"
+#include "warpcall/credentials.h"
+#include "warpcall/inspect.h"
+#include "warpcall/retry.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::client {
 
@@ -113,7 +113,7 @@ struct ImplementationInfo {
   std::string device_kind;
   std::string summary;
   std::vector<DataType> data_types;
-  std::string unavailable;  // why the server's machine can't run it; empty when it can
+  std::string unavailable;            // why the server's machine can't run it; empty when it can
   std::vector<std::string> variants;  // in order of preference; "NAME:VARIANT" asks for one
 };
 

@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/cpp/call.h"
-#include "client/cpp/cancellation.h"
-#include "client/cpp/tensor.h"
+#include "warpcall/call.h"
+#include "warpcall/cancellation.h"
+#include "warpcall/tensor.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::client {
