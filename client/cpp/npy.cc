@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cpp/complete_file.h"
 #include "client/cpp/npy_cast.h"
+#include "client/cpp/npy_header.h"
 #include "client/cpp/npy_order.h"
 #include "proto/common/status_macros.h"
 

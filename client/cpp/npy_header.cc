@@ -1,14 +1,10 @@
-// The header of a .npy file: a Python dictionary literal with exactly the keys descr, fortran_order
-// and shape.
-#include <cstdint>
-#include <string>
+#include "client/cpp/npy_header.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "proto/common/status_macros.h"
-#include "warpcall/npy.h"
 
 namespace warpcall::client {
 namespace {

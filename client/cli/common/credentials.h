@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cli/common/options.h"
-#include "warpcall/credentials.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 

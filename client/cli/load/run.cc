@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "warpcall/retry.h"
+#include "warpcall/client.h"
 
 namespace warpcall::cli {
 namespace {

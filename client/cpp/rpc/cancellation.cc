@@ -1,11 +1,11 @@
-#include "warpcall/cancellation.h"
-
+// Cancellation of warpcall/call.h.
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
 
 #include <algorithm>
 
 #include "absl/time/clock.h"
+#include "warpcall/call.h"
 
 namespace warpcall::client {
 namespace {

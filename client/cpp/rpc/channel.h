@@ -14,8 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "warpcall/call.h"
-#include "warpcall/cancellation.h"
-#include "warpcall/credentials.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
 

@@ -14,8 +14,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/cpp/rpc/channel.h"
+#include "client/cpp/rpc/retry.h"
 #include "warpcall/client.h"
-#include "warpcall/retry.h"
 
 namespace warpcall::client {
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/python/fast/arguments.h"
-#include "warpcall/retry.h"
+#include "warpcall/client.h"
 
 namespace nb = nanobind;
 

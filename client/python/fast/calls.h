@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "warpcall/cancellation.h"
+#include "warpcall/call.h"
 #include "warpcall/client.h"
 
 namespace warpcall::fast {

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/python/fast/calls.h"
-#include "warpcall/cancellation.h"
+#include "warpcall/call.h"
 #include "warpcall/client.h"
 
 namespace nb = nanobind;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/npy_header.h"
 #include "tests/temp_folder.h"
 
 namespace warpcall::client {

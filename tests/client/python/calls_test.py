@@ -101,7 +101,7 @@ class StatusTest(unittest.TestCase):
 
 
 class ScheduleTest(unittest.TestCase):
-    """The rules of client/cpp/retry.h, with times made up."""
+    """The rules of client/cpp/rpc/retry.h, with times made up."""
 
     def schedule(self, **options):
         retry = warpcall.Retry(**options)

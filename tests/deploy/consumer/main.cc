@@ -1,14 +1,10 @@
 // consumer ADDRESS: relu of three numbers by `fused`, and which device would run it, with every
 // public header of the C++ client.
 #include <warpcall/call.h>
-#include <warpcall/cancellation.h>
 #include <warpcall/client.h>
-#include <warpcall/credentials.h>
 #include <warpcall/inspect.h>
 #include <warpcall/npy.h>
-#include <warpcall/retry.h>
 #include <warpcall/tensor.h>
-#include <warpcall/tensor_view.h>
 
 #include <cstdio>
 

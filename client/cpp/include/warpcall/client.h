@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,13 +21,66 @@
 #include "absl/types/span.h"
 #include "proto/common/data_type.h"
 #include "warpcall/call.h"
-#include "warpcall/credentials.h"
 #include "warpcall/inspect.h"
-#include "warpcall/retry.h"
 #include "warpcall/tensor.h"
 
 namespace warpcall::client {
 
+// Credentials of a client, and the authorities by which it checks the server.
+struct Credentials {
+  // Encrypts connections, for a server that listens with TLS.
+  bool tls = false;
+  // PEM texts, for TLS. The authorities of servers to trust; empty: those that gRPC trusts, which
+  // are the system's.
+  std::string ca = {};
+  // The client's own certificate with those between it and an authority, and its private key, for a
+  // server that requires them; both or neither.
+  std::string cert = {};
+  std::string key = {};
+  // Sent with every call, in clear text without TLS. Printable ASCII. Empty: none.
+  std::string token = {};
+};
+
+// When a refused call is tried again. Follows gRPC's retry design (gRFC A6: capped exponential
+// backoff, server pushback, a budget); every method of the service is free of side effects, so
+// trying again is always safe.
+struct RetryOptions {
+  // Attempts of one call, the first included; 1: never try again.
+  int attempts_max = 5;
+  // The pause before attempt n + 1 is drawn from [0.8, 1.2] x min(backoff_max, backoff_initial x
+  // 2^(n - 1)).
+  absl::Duration backoff_initial = absl::Milliseconds(50);
+  absl::Duration backoff_max = absl::Seconds(2);
+  // A server that demands a longer pause than this ends the call.
+  absl::Duration pushback_max = absl::Minutes(1);
+  // All calls of a client share a budget: a retry takes one token, a success gives
+  // `budget_per_success` back, up to `budget_max`. So a server in trouble gets at most a tenth more
+  // calls than it answers.
+  double budget_max = 50;
+  double budget_per_success = 0.1;
+};
+
+// The server's advice in the status of a refused call: the pause in milliseconds before another
+// attempt; negative: this request will never fit. Nothing if the server gave none.
+std::optional<int64_t> RetryPushbackMs(const absl::Status& status);
+
+// Growing pauses between calls of a program that paces itself, as RetryOptions describes. For one
+// thread.
+class Backoff {
+ public:
+  // `options` outlive it.
+  explicit Backoff(const RetryOptions& options) : options_(options) {}
+
+  absl::Duration Next();
+  // The next pause is a first one.
+  void Reset() { pauses_ = 0; }
+
+ private:
+  const RetryOptions& options_;
+  int pauses_ = 0;
+};
+
+// Values out of range end every call with INVALID_ARGUMENT.
 struct ClientOptions {
   RetryOptions retry = {};
   // The timeout of calls that set none.
@@ -34,7 +88,7 @@ struct ClientOptions {
   // A connection on which the server's machine takes in nothing of what was sent for this long is
   // given up, and its calls end. gRPC cannot end a call while bytes of it are stuck in the
   // connection, so a call whose server stops reading half-way may outlast its deadline by this
-  // much.
+  // much. Over zero.
   absl::Duration stall_timeout = absl::Seconds(20);
   // 1 to 64. One connection is one core's work on either side: with several, small calls take them
   // in turn, and Execute spreads a large call over them where the kernel's problems have
@@ -44,7 +98,7 @@ struct ClientOptions {
   // multiples of 256 (what exceeds one is not used).
   int64_t chunk_bytes = int64_t{1} << 20;
   Credentials credentials = {};
-  // Waits between the attempts of a call; by default absl::SleepFor.
+  // Called for the pause between the attempts of a call; null: absl::SleepFor.
   std::function<void(absl::Duration)> sleep = nullptr;
   // Called for each attempt of a call after it ended, on the thread that made it.
   std::function<void(const Attempt&)> observe = nullptr;
@@ -54,20 +108,22 @@ struct ClientOptions {
   std::function<void(int ahead)> queued = nullptr;
 };
 
-// A call whose tensors need not be in memory, for ExecuteStream. `read` and the other two are
-// called from two threads, possibly at the same time; each in itself only one call after the other.
-// The first that does not return OK ends the call with its status.
+// A call whose tensors need not be in memory, for ExecuteStream. Two threads call `read`, `begin`
+// and `write`, possibly at the same time, but no callback runs twice at once. The first callback
+// that does not return OK ends the call with its status.
 struct StreamCall {
   std::string kernel;
   std::vector<TensorSpec> inputs = {};
   std::map<std::string, AttributeValue> attributes = {};
   CallOptions options = {};
-  // Fills `into` with the bytes of an input from `offset` on. Offsets of each input ascend; inputs
-  // take turns, so that about the same share of each has been read at any time.
+  // Fills `into` with the bytes of an input from `offset` on, little-endian and row-major. Offsets
+  // of each input ascend; inputs take turns, so that about the same share of each has been read at
+  // any time. Required.
   std::function<absl::Status(size_t input, int64_t offset, absl::Span<char> into)> read = nullptr;
-  // The outputs to come, once, before the first of them is written. May be null.
+  // Called once with the types and shapes of the outputs, before any `write`. May be null.
   std::function<absl::Status(absl::Span<const TensorSpec> outputs)> begin = nullptr;
-  // Takes bytes of an output, in pieces of any size and order, each byte once.
+  // Called with the bytes of an output at `offset`, in pieces of any size and order, each byte
+  // once. Required.
   std::function<absl::Status(size_t output, int64_t offset, absl::Span<const char> bytes)> write =
       nullptr;
 };
@@ -114,7 +170,7 @@ struct ImplementationInfo {
   std::string summary;
   std::vector<DataType> data_types;
   std::string unavailable;            // why the server's machine can't run it; empty when it can
-  std::vector<std::string> variants;  // in order of preference; "NAME:VARIANT" asks for one
+  std::vector<std::string> variants;  // in order of preference; "NAME:VARIANT" selects one
 };
 
 // Says which parts of a kernel's problems are independent of each other.
@@ -195,10 +251,11 @@ const char* ServingStatusName(ServingStatus status);
 absl::Status CheckAddress(absl::string_view address);
 
 // The connections to one server. Thread-safe; calls block the thread that makes them, and that
-// thread itself waits on the socket; calls cut into stripes get threads of the client to help.
-// Errors are the server's, code and message unchanged; UNAVAILABLE and DEADLINE_EXCEEDED also come
-// from the connection, INTERNAL from here when a response contradicts itself, and INVALID_ARGUMENT
-// when the address is none or a ClientOptions is out of its range.
+// thread itself waits on the socket; calls split into stripes use threads of the client too.
+// Errors are the server's, code and message unchanged. UNAVAILABLE and DEADLINE_EXCEEDED also come
+// from the connection. The client itself returns INTERNAL for a response that contradicts itself,
+// RESOURCE_EXHAUSTED if there is no memory for an output, CANCELLED after Cancellation::Cancel, and
+// INVALID_ARGUMENT for a malformed address or a ClientOptions out of range.
 class Client {
  public:
   // `address` is host, host:port (default port 8470), unix:/path, or another gRPC target that
@@ -206,28 +263,32 @@ class Client {
   // calls rotate over the servers that report SERVING, or over all while none does. Returns at
   // once: the first call connects.
   explicit Client(absl::string_view address, ClientOptions options = {});
-  // No call is running. Up to 10 s, gRPC's own polling cycle, when a connection has just stalled.
+  // REQUIRES: no call is running. Takes up to 10 s, gRPC's own polling cycle, if a connection has
+  // just stalled.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // With several connections and 2 MiB of inputs or more, in stripes where the kernel allows it:
-  // for that the client asks ListKernels once. The first stripe that fails ends the call with its
-  // status; each is retried by itself.
+  // Runs a kernel. Bytes and shape of each input must fit each other: INVALID_ARGUMENT. With
+  // several connections and 2 MiB of inputs or more, the call is split into stripes where the
+  // kernel allows it, for which the client calls ListKernels once. Each stripe is retried by
+  // itself; the first that fails ends the call with its status.
   absl::StatusOr<Result> Execute(const Call& call);
 
-  // Execute for tensors of any size, which a message (2 GiB at most on the server's side) need not
-  // hold: they travel in chunks, and results come back while inputs are still on their way. A call
-  // that found no server is tried again; once a byte of it has been sent or received, never.
+  // Execute for tensors of any size; one message holds at most 2 GiB on the server's side. Tensors
+  // travel in chunks, and results come back while inputs are still on their way. A call that found
+  // no server is retried; a call of which a byte has been sent or received never is.
   absl::StatusOr<Result> ExecuteStream(const Call& call);
   // Streams from and to the caller's callbacks, as above; Result::outputs stays empty.
   absl::StatusOr<Result> ExecuteStream(const StreamCall& call);
 
-  // The kernels of the public contract. One output each, of the first input's type.
+  // The kernels of the public contract. Each has one output of the first input's type, and of its
+  // shape except for Matmul.
   absl::StatusOr<Result> Identity(Tensor x, CallOptions options = {});
   // `approximate`: "tanh" or "none".
   absl::StatusOr<Result> Gelu(Tensor x, absl::string_view approximate = "tanh",
                               CallOptions options = {});
+  // Along `axis`; negative: counted from the last dimension.
   absl::StatusOr<Result> Softmax(Tensor x, int64_t axis = -1, CallOptions options = {});
   // a[..., m, k] x b[..., k, n] -> c[..., m, n]; leading dimensions broadcast as numpy.matmul.
   absl::StatusOr<Result> Matmul(Tensor a, Tensor b, const MatmulAttributes& attributes = {},
@@ -237,22 +298,21 @@ class Client {
   absl::StatusOr<std::vector<KernelInfo>> ListKernels(absl::Duration timeout = {});
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices(absl::Duration timeout = {});
   absl::StatusOr<ServerDescription> ServerInfo(absl::Duration timeout = {});
-  // Times implementations of one problem on a device, without transfers: for comparing them. A row
-  // that did not run says why in its result; an error is of the whole call.
+  // Compares implementations of one problem on a device, without transfers. The result of an
+  // implementation that did not run gives the reason; an error concerns the whole call.
   absl::StatusOr<BenchmarkReport> Benchmark(const BenchmarkCall& call);
   // Runs Benchmark and reports progress. `report` collects the responses, and keeps them when the
   // call fails. A call is retried only before its first response. A server without BenchmarkStream
   // gets a Benchmark call, whose results arrive all at once.
   absl::Status BenchmarkStream(const BenchmarkCall& call, const BenchmarkWatch& watch,
                                BenchmarkReport* report);
-  // Benchmark, and from then on the server runs calls that name no implementation, or a family, by
-  // the fastest row whose result was right, for problems of this class: of about these sizes, and
-  // of these types and attributes.
+  // Runs Benchmark. Afterwards calls that name no variant run the fastest one whose result was
+  // right, for problems of this class: about these sizes, and these types and attributes.
   // `cancellation` ends the call from another thread; may be null.
   absl::StatusOr<BenchmarkReport> Tune(const BenchmarkCall& call,
                                        Cancellation* cancellation = nullptr);
-  // Runs one call under the server's profiler: what the device did, and a trace if asked for. The
-  // outputs are not returned, and the call is never cut into stripes.
+  // Runs one call under the server's profiler and returns the device's work, and a trace if
+  // ProfileCall::trace is set. The outputs are not returned, and the call is never split.
   absl::StatusOr<ProfileReport> Profile(const ProfileCall& call);
   // Returns the implementation that would run for a problem, how and why, without running it.
   absl::StatusOr<Description> Describe(const DescribeCall& call);

@@ -1,4 +1,4 @@
-// Calls that say what runs, how fast it is and what the device does for it, and their answers.
+// Calls that inspect implementations (Benchmark, Tune, Profile, Describe), and their answers.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "warpcall/call.h"
-#include "warpcall/cancellation.h"
 #include "warpcall/tensor.h"
 #include "warpcall/v1/warpcall.pb.h"
 
@@ -18,30 +17,31 @@ namespace warpcall::client {
 
 struct BenchmarkCall {
   std::string kernel;
-  std::vector<std::string> implementations = {};  // rows or families; empty: all that fit
-  std::vector<TensorSpec> inputs = {};            // filled by the server, from `seed`
+  // "cuda", "cuda:two_pass" or "cuda:*" for all variants; empty: every implementation that fits.
+  std::vector<std::string> implementations = {};
+  std::vector<TensorSpec> inputs = {};  // filled by the server, from `seed`
   std::map<std::string, AttributeValue> attributes = {};
   // A name from ListDevices; empty: the server chooses.
   std::string device = {};
   int32_t warmup_iterations = 0;  // 0: the server's default, 10
   int32_t iterations = 0;         // 0: the server's default, 100
   uint64_t seed = 0;
-  // A row is measured until the relative standard error of its median is below this; 0: by
-  // iterations alone.
+  // An implementation is measured until the relative standard error of its median is below this;
+  // 0: by iterations alone.
   double max_noise = 0;
-  // The longest time for one row; zero: the server's own limit.
+  // The longest time for one implementation; zero: the server's own limit.
   absl::Duration row_timeout = absl::ZeroDuration();
   // For the whole call, retries included; zero: ClientOptions::timeout.
   absl::Duration timeout = absl::ZeroDuration();
 };
 
-// The answers are the protocol's messages, whose fields warpcall.proto explains. A field is read by
-// the function of its name: result.median_ns(). Times are of one launch, by the device's clock.
+// The answers are the protocol's messages; warpcall.proto documents the fields. Each field has a
+// function of its name: result.median_ns(). Times are of one launch, by the device's clock.
 //
-// Results of a BenchmarkStream have no verdicts while it goes on, or when it did not end well.
+// Results of a BenchmarkStream have no verdicts before it has ended with OK.
 using BenchmarkReport = v1::BenchmarkResponse;
 using BenchmarkResult = v1::BenchmarkResult;
-using RunStamp = v1::RunStamp;  // started_unix_ns is 0 where the server sent none
+using RunStamp = v1::RunStamp;  // started_unix_ns is 0 if the server sent no stamp
 using ProfileReport = v1::ProfileResponse;
 using ProfileRow = v1::ProfileRow;
 using Description = v1::DescribeResponse;
@@ -49,8 +49,8 @@ using SourceFile = v1::SourceFile;
 
 // Callbacks and controls for a running benchmark.
 struct BenchmarkWatch {
-  // Called for each response, with all that has come so far. Not called again once it has not
-  // returned OK: that ends the call with its status. May be null.
+  // Called after each response with all results so far. A status other than OK ends the call. May
+  // be null.
   std::function<absl::Status(const BenchmarkReport& so_far)> progress = nullptr;
   // Ends the call from another thread; may be null.
   Cancellation* cancellation = nullptr;
@@ -60,9 +60,9 @@ struct ProfileCall {
   Call call;
   int32_t iterations = 0;  // 0: the server's default, 3
   bool trace = false;
-  // In place of call.inputs: filled by the server, from `seed`. The kernel then runs whole, on
-  // device memory; with request_path as a request with such inputs would, copies and rounds
-  // included, which is what happens with call.inputs.
+  // In place of call.inputs: the server fills inputs of these types and shapes from `seed`. The
+  // kernel then runs whole, on device memory. With request_path, as always with call.inputs, it
+  // runs as a request does, copies and rounds included.
   std::vector<TensorSpec> input_specs = {};
   uint64_t seed = 0;
   bool request_path = false;
@@ -70,7 +70,7 @@ struct ProfileCall {
 
 struct DescribeCall {
   std::string kernel;
-  std::string implementation = {};  // a row or a family; empty: the server chooses
+  std::string implementation = {};  // as in CallOptions
   std::vector<TensorSpec> inputs = {};
   std::map<std::string, AttributeValue> attributes = {};
   // A name from ListDevices; empty: the server chooses.

@@ -2,10 +2,8 @@
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,43 +13,35 @@
 namespace warpcall::client {
 
 struct NpyReadOptions {
-  // Take unsigned 16-bit integers for the bits of bfloat16 values.
+  // Reads unsigned 16-bit integers as the bits of bfloat16 values.
   bool uint16_is_bfloat16 = false;
-  // Convert elements of other types, float64, integers and bool among them, rounding each element
-  // once.
+  // Converts elements of other types (float64, integers, bool) to this type; each element is
+  // rounded once.
   std::optional<DataType> cast = std::nullopt;
   // Advice on conversion that is added to the error for an unsupported element type.
   absl::string_view cast_advice = "NpyReadOptions::cast converts them";
 };
 
-// Reads float32 ('<f4', or however else numpy.dtype says it: '=f4', 'f4', 'float32'), float16
-// ('<f2') or bfloat16 ('<V2', as ml_dtypes writes it, or '<u2' when asked), little-endian, in C
-// order or in Fortran's. INVALID_ARGUMENT says what was found and what
-// is taken, also for a file that is shorter or longer than its header says; NOT_FOUND,
-// PERMISSION_DENIED and the like come from opening it; RESOURCE_EXHAUSTED when there is no memory
-// for it. The size of a regular file is checked before memory is taken. `converted_from`, unless
-// null, gets the name of the type that was converted, empty when none was.
+// Reads float32 ('<f4', or any other spelling that numpy.dtype takes: '=f4', 'f4', 'float32'),
+// float16 ('<f2') or bfloat16 ('<V2', as ml_dtypes writes it, or '<u2' with uint16_is_bfloat16),
+// little-endian, in C order or Fortran order. The tensor has the file's shape, in C order.
+// INVALID_ARGUMENT for another type, which the message names with those allowed, and for a file
+// that is shorter or longer than its header requires; RESOURCE_EXHAUSTED if there is no memory for
+// the tensor; NOT_FOUND, PERMISSION_DENIED and others from opening the file. Checks the size of a
+// regular file before it allocates. If `converted_from` is not null, it gets the name of the type
+// that was converted, empty for none.
 absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& options = {},
                                std::string* converted_from = nullptr);
-// Reads from an open file or pipe up to its end; messages call it `name`.
+// Reads from an open file or pipe up to its end; errors call it `name`.
 absl::StatusOr<Tensor> ReadNpy(int descriptor, const std::string& name,
                                const NpyReadOptions& options = {},
                                std::string* converted_from = nullptr);
 
-// Writes version 1.0; bfloat16 as '<V2', which ReadNpy and ml_dtypes know for what it is, and which
-// NumPy alone reads as two bytes, for .view(numpy.uint16). The file appears, or replaces what was
-// there, when it is complete.
+// Writes version 1.0; bfloat16 as '<V2', which ReadNpy and ml_dtypes read as bfloat16 and NumPy
+// alone as two bytes, for .view(numpy.uint16). Replaces the file atomically, once the new one is
+// complete. Errors name the path and the reason.
 absl::Status WriteNpy(const std::string& path, const Tensor& tensor);
-// Writes to an open file or pipe directly; messages call it `name`.
+// Writes to an open file or pipe directly; errors call it `name`.
 absl::Status WriteNpy(int descriptor, const std::string& name, const Tensor& tensor);
-
-// Fields of a file's header. Exposed for tests and tools.
-struct NpyHeader {
-  std::string descr;
-  bool fortran_order = false;
-  std::vector<int64_t> shape;
-};
-// `text` is the header's Python dictionary literal.
-absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view text);
 
 }  // namespace warpcall::client

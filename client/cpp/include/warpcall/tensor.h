@@ -1,8 +1,11 @@
 // A tensor as the client sends and receives it: type, shape, and bytes that it owns or borrows.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,12 +14,12 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/common/data_type.h"
-#include "warpcall/tensor_view.h"
+#include "proto/common/half.h"
 
 namespace warpcall::client {
 
-// Bytes of a tensor of this type and shape. INVALID_ARGUMENT when a dimension is negative or the
-// product overflows an int64.
+// Returns the bytes of a tensor of this type and shape. INVALID_ARGUMENT if a dimension is negative
+// or the product overflows an int64.
 absl::StatusOr<int64_t> ByteCount(DataType data_type, absl::Span<const int64_t> shape);
 
 struct TensorSpec {
@@ -28,13 +31,98 @@ struct TensorSpec {
   }
 };
 
+// The data type whose elements are T: float, Float16 or BFloat16.
+template <typename T>
+constexpr DataType DataTypeOf();
+template <>
+constexpr DataType DataTypeOf<float>() {
+  return DataType::kFloat32;
+}
+template <>
+constexpr DataType DataTypeOf<Float16>() {
+  return DataType::kFloat16;
+}
+template <>
+constexpr DataType DataTypeOf<BFloat16>() {
+  return DataType::kBFloat16;
+}
+
+// The elements of a tensor where they lie: span-like, but read one by one, because bytes from a
+// file or a network need not be aligned. Cheap to copy; valid for as long as the bytes are.
+//
+//   ASSIGN_OR_RETURN(const TensorView<BFloat16> y, result->outputs[0].View<BFloat16>());
+//   for (const BFloat16 element : y) sum += ToFloat(element);
+//
+// proto/common/half.h has the types of 16 bits, ToFloat, and FromFloat, which rounds to nearest
+// with ties to even.
+template <typename T>
+class TensorView {
+ public:
+  using value_type = T;
+
+  // Elements are values that it reads: there is nothing to point at.
+  class const_iterator {
+   public:
+    using iterator_category = std::random_access_iterator_tag;
+    using value_type = T;
+    using difference_type = ptrdiff_t;
+    using pointer = void;
+    using reference = T;
+
+    const_iterator() = default;
+    explicit const_iterator(const char* at) : at_(at) {}
+
+    T operator*() const {
+      T element;
+      std::memcpy(&element, at_, sizeof(T));
+      return element;
+    }
+    T operator[](ptrdiff_t n) const { return *(*this + n); }
+    const_iterator& operator+=(ptrdiff_t n) {
+      at_ += n * static_cast<ptrdiff_t>(sizeof(T));
+      return *this;
+    }
+    const_iterator& operator-=(ptrdiff_t n) { return *this += -n; }
+    const_iterator& operator++() { return *this += 1; }
+    const_iterator& operator--() { return *this -= 1; }
+    const_iterator operator++(int) { return std::exchange(*this, *this + 1); }
+    const_iterator operator--(int) { return std::exchange(*this, *this - 1); }
+    friend const_iterator operator+(const_iterator i, ptrdiff_t n) { return i += n; }
+    friend const_iterator operator+(ptrdiff_t n, const_iterator i) { return i += n; }
+    friend const_iterator operator-(const_iterator i, ptrdiff_t n) { return i -= n; }
+    friend ptrdiff_t operator-(const_iterator a, const_iterator b) {
+      return (a.at_ - b.at_) / static_cast<ptrdiff_t>(sizeof(T));
+    }
+    friend bool operator==(const_iterator, const_iterator) = default;
+    friend auto operator<=>(const_iterator, const_iterator) = default;
+
+   private:
+    const char* at_ = nullptr;
+  };
+  using iterator = const_iterator;
+
+  TensorView() = default;
+  // Ignores bytes behind the last whole element.
+  explicit TensorView(absl::Span<const char> bytes) : bytes_(bytes) {}
+
+  size_t size() const { return bytes_.size() / sizeof(T); }
+  bool empty() const { return size() == 0; }
+  // `index` is below size().
+  T operator[](size_t index) const { return begin()[static_cast<ptrdiff_t>(index)]; }
+  const_iterator begin() const { return const_iterator(bytes_.data()); }
+  const_iterator end() const { return begin() + static_cast<ptrdiff_t>(size()); }
+
+ private:
+  absl::Span<const char> bytes_;
+};
+
 // Cheap to copy: copies share the bytes, which nobody changes.
 class Tensor {
  public:
   Tensor() = default;
 
   // `data` are little-endian and row-major; `owner` keeps them alive for as long as anyone, gRPC's
-  // transport included, needs them. The server refuses data that do not fit the shape.
+  // transport included, needs them. Calls refuse data that do not fit the shape: INVALID_ARGUMENT.
   Tensor(DataType data_type, std::vector<int64_t> shape, absl::Span<const char> data,
          std::shared_ptr<const void> owner);
 
@@ -42,13 +130,13 @@ class Tensor {
   // it has returned; no call returns before the transport has let go of them.
   static Tensor Borrow(DataType data_type, std::vector<int64_t> shape, absl::Span<const char> data);
 
-  // A tensor that owns `values`: of float, Float16 or BFloat16.
+  // Returns a tensor that owns `values`. T is float, Float16 or BFloat16.
   template <typename T>
   static Tensor From(std::vector<int64_t> shape, std::vector<T> values);
   static Tensor FromFloats(std::vector<int64_t> shape, std::vector<float> values) {
     return From(std::move(shape), std::move(values));
   }
-  // Each of `values` rounded to `data_type`, to nearest with ties to even.
+  // Rounds each of `values` to `data_type`, to nearest with ties to even.
   static Tensor FromFloats(DataType data_type, std::vector<int64_t> shape,
                            absl::Span<const float> values);
 
@@ -58,10 +146,10 @@ class Tensor {
   // Null when the bytes are borrowed.
   const std::shared_ptr<const void>& owner() const { return owner_; }
 
-  // The elements as float, exactly, whatever their type: a copy.
+  // Returns a copy of the elements as float, which holds each type exactly.
   std::vector<float> ToFloats() const;
-  // The elements as they are, without a copy: T is float, Float16 or BFloat16. INVALID_ARGUMENT
-  // unless that is the tensor's type. Valid for as long as this tensor or a copy lives.
+  // Returns the elements without a copy. T is float, Float16 or BFloat16; INVALID_ARGUMENT unless
+  // it is the tensor's type. Valid for as long as this tensor or a copy of it lives.
   template <typename T>
   absl::StatusOr<TensorView<T>> View() const {
     if (data_type_ != DataTypeOf<T>()) return OtherType(DataTypeOf<T>());
@@ -85,9 +173,9 @@ Tensor Tensor::From(std::vector<int64_t> shape, std::vector<T> values) {
   return Tensor(DataTypeOf<T>(), std::move(shape), data, std::move(owner));
 }
 
-// Memory for a tensor to be filled in; not cleared, aligned for every data type. Null when there is
-// none. From 4 MiB on it asks for huge pages: touching memory for the first time in pages of 4 KiB
-// costs as much as copying into it.
+// Allocates memory for a tensor; not cleared, aligned for every data type. Null if there is none.
+// Uses huge pages from 4 MiB on: touching memory for the first time in pages of 4 KiB costs as much
+// as copying into it.
 std::shared_ptr<char[]> AllocateBytes(size_t bytes);
 
 }  // namespace warpcall::client

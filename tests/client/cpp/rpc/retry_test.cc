@@ -1,4 +1,4 @@
-#include "warpcall/retry.h"
+#include "client/cpp/rpc/retry.h"
 
 #include <gtest/gtest.h>
 

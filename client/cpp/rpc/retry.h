@@ -1,6 +1,5 @@
-// When a refused call may be tried again. Follows gRPC's retry design (gRFC A6: capped exponential
-// backoff, server pushback, a budget); every method of the service is free of side effects, so
-// trying again is always safe.
+// The retries of one call, and the budget that all calls of a client share: see RetryOptions.
+// Internal to the library.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +10,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "warpcall/client.h"
 
 namespace warpcall::client {
-
-struct RetryOptions {
-  // Attempts of one call, the first included; 1: never try again.
-  int attempts_max = 5;
-  // The pause before attempt n + 1 is drawn from [0.8, 1.2] x min(backoff_max, backoff_initial x
-  // 2^(n - 1)).
-  absl::Duration backoff_initial = absl::Milliseconds(50);
-  absl::Duration backoff_max = absl::Seconds(2);
-  // A server that asks for a longer pause than this ends the call.
-  absl::Duration pushback_max = absl::Minutes(1);
-  // All calls of a client share a budget: a retry takes one token, a success gives
-  // `budget_per_success` back, up to `budget_max`. So a server in trouble gets at most a tenth more
-  // calls than it answers.
-  double budget_max = 50;
-  double budget_per_success = 0.1;
-};
 
 // Thread-safe.
 class RetryBudget {
@@ -56,25 +40,8 @@ struct Refusal {
 // The value of the trailer; what is not an integer counts as -1.
 int64_t ParsePushbackMs(absl::string_view text);
 
-// The advice of the server that refused, kept with the status that a call ends with: how long to
-// leave it alone, negative: what was asked will never fit. Nothing when it gave none.
+// Keeps the server's advice in the status that a call ends with; RetryPushbackMs reads it.
 absl::Status WithRetryPushback(absl::Status status, int64_t pushback_ms);
-std::optional<int64_t> RetryPushbackMs(const absl::Status& status);
-
-// Pauses that grow, as RetryOptions says of the one before attempt n + 1. For one thread.
-class Backoff {
- public:
-  // `options` outlive it.
-  explicit Backoff(const RetryOptions& options) : options_(options) {}
-
-  absl::Duration Next();
-  // The next pause is a first one.
-  void Reset() { pauses_ = 0; }
-
- private:
-  const RetryOptions& options_;
-  int pauses_ = 0;
-};
 
 // The retries of one call.
 class RetrySchedule {
