@@ -57,7 +57,7 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(self.files("share/warpcall"),
                          {"warpcall.proto", "alerts.yml", "prometheus.yml", "rules.yml", "warpcall.json"})
         self.assertEqual({path.name for path in (self.root / "include/warpcall").iterdir() if path.is_dir()},
-                         {"proto", "v1"})
+                         {"client", "proto", "v1"})
         (package,) = self.root.glob("lib/**/cmake/warpcall")
         for file in package.iterdir():
             text = file.read_text(encoding="utf-8")
@@ -80,17 +80,20 @@ class InstallTest(unittest.TestCase):
                                  (self.root / "share/warpcall/prometheus/alerts.yml").read_text(encoding="utf-8")))
         self.assertTrue((self.root / base).exists(), base)
 
-    def test_a_program_elsewhere_builds_with_it_and_calls_the_server(self):
-        """With every public header, out of a copy of its source."""
+    def test_programs_elsewhere_build_with_it_and_call_the_server(self):
+        """With every public header, by its name and by its old one, out of a copy of the source."""
         shutil.copytree(CONSUMER, self.folder / "consumer")
-        included = re.findall(r"#include <(warpcall/.*)>", (CONSUMER / "main.cc").read_text(encoding="utf-8"))
-        self.assertEqual(set(included), {f"warpcall/{path.name}" for path in (self.root / "include/warpcall").glob("*.h")})
+        for program, headers in ("consumer", "warpcall/*.h"), ("old_names", "warpcall/client/cpp/*.h"):
+            source = (CONSUMER / f"{program}.cc").read_text(encoding="utf-8")
+            included = {pathlib.PurePath(header).name for header in re.findall(r'#include [<"](.*/.*)[>"]', source)}
+            self.assertEqual(included, {path.name for path in (self.root / "include").glob(headers)}, program)
         build = self.folder / "build"
         run("cmake", "-S", self.folder / "consumer", "-B", build, f"-DCMAKE_PREFIX_PATH={self.root}",
             "-DCMAKE_BUILD_TYPE=Release", "-G", "Ninja")
         run("cmake", "--build", build)
         with processes.warpcalld(self.root / "bin/warpcalld", self.folder) as (address, _):
             self.assertEqual(run(build / "consumer", address), "0\n0\n2.5\ncpu\n")
+            self.assertEqual(run(build / "old_names", address), "-1.5\n2\n")
             self.assertIn("gelu", run(self.root / "bin/warpcall", "--server", address, "kernels"))
 
     def test_what_configuring_looks_for(self):

@@ -151,6 +151,10 @@ class IncludesTest(unittest.TestCase):
                  '"warpcall/v1/warpcall.pb.h"')
         self.may_not("client/cpp/include/warpcall/inspect.h", '"client/cpp/complete_file.h"', "<grpcpp/grpcpp.h>",
                      '"warpcall/v1/warpcall.grpc.pb.h"')
+        # The old names of public headers are for users' programs.
+        self.may("client/cpp/client.h", "<warpcall/client.h>")
+        for path in ("client/cpp/client.cc", "client/cpp/rpc/channel.cc", "client/cli/run.cc"):
+            self.may_not(path, '"client/cpp/client.h"')
         self.may_not("server/transport/codec.cc", '"warpcall/client.h"', why="server/transport/ may include only")
 
     def test_compiled_files_unknown_libraries_and_unknown_rooms(self):
