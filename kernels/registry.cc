@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "proto/common/check.h"
+#include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -71,7 +72,7 @@ absl::StatusOr<const Kernel*> Registry::Find(absl::string_view name) const {
 }
 
 std::string PinnedName(const Implementation& row) {
-  return absl::StrCat(FamilyName(row.family), ":", row.name);
+  return PinnedName(FamilyName(row.family), row.name);
 }
 
 bool Registry::Matches(const Row& row, absl::string_view requested) {

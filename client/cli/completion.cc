@@ -14,6 +14,7 @@
 #include "client/cli/common/command.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/screen.h"
+#include "proto/common/pinned_name.h"
 #include "warpcall/client.h"
 
 namespace warpcall::cli {
@@ -185,7 +186,7 @@ void AddImplementations(const client::KernelInfo& kernel, std::set<std::string>*
     words->insert(implementation.name);
     words->insert(implementation.family);
     for (const std::string& variant : implementation.variants)
-      words->insert(VariantName(implementation.name, variant));
+      words->insert(PinnedName(implementation.name, variant));
   }
 }
 

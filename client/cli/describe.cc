@@ -19,6 +19,7 @@
 #include "client/cli/common/screen.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
+#include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
 
@@ -113,8 +114,7 @@ std::string FileTable(const Description& description) {
 std::string ToText(const DescribeReport& report) {
   const Description& description = report.description;
   const std::string title =
-      absl::StrCat(report.kernel, " on ", description.device(), " by ",
-                   VariantName(description.implementation(), description.launch().variant()));
+      absl::StrCat(report.kernel, " on ", description.device(), " by ", PinnedName(description));
   std::string text = absl::StrCat(Fitted("", title, 0), "\n", FactTable(description));
   if (!description.files().empty())
     absl::StrAppend(&text, "\n", FileTable(description), "print with --source LANGUAGE\n");
@@ -144,8 +144,7 @@ absl::StatusOr<std::string> SourceText(const Description& description,
   }
   if (found.empty())
     return absl::NotFoundError(
-        absl::StrCat(VariantName(description.implementation(), description.launch().variant()),
-                     " has no files in ", language,
+        absl::StrCat(PinnedName(description), " has no files in ", language,
                      "; it has: ", languages.empty() ? "none" : absl::StrJoin(languages, ", ")));
   if (found.size() == 1) return found[0]->text();
   std::string text;

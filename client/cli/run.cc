@@ -22,6 +22,7 @@
 #include "client/cli/common/screen.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
+#include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
 #include "warpcall/npy.h"
@@ -209,7 +210,7 @@ void PrintResultJson(const RunOptions& options, const client::Result& result) {
 void PrintResultTables(const RunOptions& options, const client::Result& result) {
   PrintText(Fitted("",
                    absl::StrCat(options.kernel, " on ", result.device, " by ",
-                                VariantName(result.implementation, result.launch.variant),
+                                PinnedName(result.implementation, result.launch.variant),
                                 ", request ", result.request_id),
                    0));
   Table outputs({"OUTPUT", "TYPE", "SHAPE", ">BYTES"});

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/benchmark.h"
 #include "server/inspect/surroundings.h"
@@ -150,9 +151,7 @@ void LeaveVerdicts(v1::BenchmarkResponse* response) {
     const bool is_alone = absl::c_count_if(response->results(), [&](const auto& other) {
                             return other.implementation() == result.implementation();
                           }) == 1;
-    const std::string name =
-        is_alone ? result.implementation()
-                 : absl::StrCat(result.implementation(), ":", result.launch().variant());
+    const std::string name = is_alone ? result.implementation() : PinnedName(result);
     (*response->mutable_verdicts())[name] = result.verdict();
   }
   response->clear_results();

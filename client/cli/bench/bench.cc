@@ -26,6 +26,7 @@
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
 #include "client/cli/common/tensor_text.h"
+#include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
 
@@ -285,11 +286,11 @@ constexpr char kGone[] = "the server is gone";
 constexpr absl::Duration kHealthTimeout = absl::Seconds(5);
 
 std::string News(const client::BenchmarkResult& result) {
-  if (result.predicted_ns() > 0) return absl::StrCat(VariantName(result), " skipped");
-  if (!result.error().empty()) return absl::StrCat(VariantName(result), " did not run");
+  if (result.predicted_ns() > 0) return absl::StrCat(PinnedName(result), " skipped");
+  if (!result.error().empty()) return absl::StrCat(PinnedName(result), " did not run");
   const std::string noise =
       result.median_high_ns() > 0 ? absl::StrFormat(", noise %.1f%%", result.noise() * 100) : "";
-  return absl::StrCat(VariantName(result), " ", HumanTime(result.median_ns()), noise);
+  return absl::StrCat(PinnedName(result), " ", HumanTime(result.median_ns()), noise);
 }
 
 void MeasurePoint(client::Client* client, const std::string& title,
@@ -321,7 +322,7 @@ void TunePoint(client::Client* client, const std::string& title, client::Cancell
                                         .timeout = point->call.timeout});
   // The table says what was measured, whether or not this can be said.
   if (!served.ok()) return;
-  point->served = VariantName(served->implementation(), served->launch().variant());
+  point->served = PinnedName(*served);
   point->served_because = served->chosen_because();
 }
 

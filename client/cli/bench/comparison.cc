@@ -19,6 +19,7 @@
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/table.h"
+#include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
@@ -74,7 +75,7 @@ std::vector<ComparedRow> CompareRows(const Measurements& before, const Measureme
   const bool several = SeveralDevices(before, after);
   const auto are_one = [several](const MeasuredRow& a, const MeasuredRow& b) {
     return a.shape == b.shape && a.data_type == b.data_type &&
-           VariantName(a.result) == VariantName(b.result) &&
+           PinnedName(a.result) == PinnedName(b.result) &&
            (!several || a.device == b.device || a.device.empty() || b.device.empty());
   };
   std::vector<bool> taken(before.rows.size(), false);
@@ -220,7 +221,7 @@ Table RowTable() {
 }
 
 void AddRow(const ComparedRow& row, Table* table) {
-  table->AddRow({CutMiddle(VariantName(row.either().result), kNameWidth), Time(row.before),
+  table->AddRow({CutMiddle(PinnedName(row.either().result), kNameWidth), Time(row.before),
                  Interval(row.before), Time(row.after), Interval(row.after),
                  row.ratio > 0 ? absl::StrFormat("%.3f", row.ratio) : "-", row.verdict});
 }
@@ -412,7 +413,7 @@ json ToJson(const BenchComparison& comparison) {
     rows.push_back({{"shape", either.shape},
                     {"data_type", either.data_type},
                     {"device", either.device},
-                    {"implementation", VariantName(either.result)},
+                    {"implementation", PinnedName(either.result)},
                     {"before", ToJson(row.before)},
                     {"after", ToJson(row.after)},
                     {"ratio", OrNull(row.ratio)},

@@ -12,7 +12,7 @@
 namespace warpcall::cli {
 
 struct MeasuredRow {
-  // Names the row, with VariantName(result).
+  // Names the row, with PinnedName(result).
   std::string shape = "";
   std::string data_type = "";
   std::string device = "";  // empty: its call ended before the server said which

@@ -17,6 +17,7 @@
 #include "client/cli/bench/variation.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/table.h"
+#include "proto/common/pinned_name.h"
 
 namespace warpcall::cli {
 namespace {
@@ -93,7 +94,7 @@ SeriesPoint ToPoint(const BenchPoint& measured, const BenchmarkResult& result) {
   point.ceiling_share = Drawable(result.fraction_of_ceiling());
   point.flops_per_second = Drawable(result.flops_per_second());
   point.flops_per_byte = Drawable(static_cast<double>(result.launch().flops()) / point.place);
-  point.tip = absl::StrCat(VariantName(result), " ", ProblemTitle(measured), ": ",
+  point.tip = absl::StrCat(PinnedName(result), " ", ProblemTitle(measured), ": ",
                            HumanTime(point.time_ns), result.unstable() ? " (unstable), " : ", ",
                            HumanRate(Drawable(result.bytes_per_second()), "B/s"), ", ",
                            HumanRate(point.flops_per_second, "FLOP/s"));
@@ -108,7 +109,7 @@ std::string SeriesName(const client::BenchmarkReport& report, const BenchmarkRes
                                   [&](const BenchmarkResult& other) {
                                     return other.implementation() == result.implementation();
                                   });
-  return same == 1 ? result.implementation() : VariantName(result);
+  return same == 1 ? result.implementation() : PinnedName(result);
 }
 
 std::vector<Series> SeriesOf(const BenchReport& report, const Variation& variation) {

@@ -18,6 +18,7 @@
 #include "client/cli/common/command.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/table.h"
+#include "proto/common/pinned_name.h"
 
 namespace warpcall::cli {
 namespace {
@@ -84,7 +85,7 @@ bool AnyHasOccupancy(const client::BenchmarkReport& report) {
 std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& result,
                                double best_ns) {
   std::vector<std::string> cells = {
-      CutMiddle(VariantName(result), kNameWidth),
+      CutMiddle(PinnedName(result), kNameWidth),
       HumanTime(result.median_ns()),
       HumanTime(result.min_ns()),
       Noise(result),
@@ -111,7 +112,7 @@ Table PointTable(const BenchPoint& point) {
     if (result.error().empty()) {
       table.AddRow(Cells(point, result, best == nullptr ? 0 : best->median_ns()));
     } else {
-      table.AddNote({CutMiddle(VariantName(result), kNameWidth)},
+      table.AddNote({CutMiddle(PinnedName(result), kNameWidth)},
                     // The server's sentence says of a row that it skipped that it did.
                     absl::StrCat(result.predicted_ns() > 0 ? "" : "did not run: ", result.error()));
     }
@@ -361,7 +362,7 @@ absl::Status Outcome(const BenchPoint& point) {
   const auto unreached = std::find_if(results.begin(), results.end(), IsUnreached);
   if (unreached != results.end())
     return absl::DeadlineExceededError(
-        absl::StrCat(VariantName(*unreached), ": ", unreached->error()));
+        absl::StrCat(PinnedName(*unreached), ": ", unreached->error()));
   if (std::any_of(results.begin(), results.end(),
                   [](const BenchmarkResult& result) { return result.error().empty(); }))
     return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/suggest.h"
+#include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
@@ -45,7 +46,7 @@ std::vector<std::string> ImplementationNames(absl::Span<const KernelInfo> kernel
       AddOnce(implementation.name, &names);
       AddOnce(implementation.family, &names);
       for (const std::string& variant : implementation.variants)
-        AddOnce(VariantName(implementation.name, variant), &names);
+        AddOnce(PinnedName(implementation.name, variant), &names);
     }
   }
   return names;
@@ -95,10 +96,6 @@ absl::StatusOr<const AttributeValue*> FindDefault(const std::string& kernel,
 
 }  // namespace
 
-std::string VariantName(const std::string& implementation, const std::string& variant) {
-  return variant.empty() ? implementation : absl::StrCat(implementation, ":", variant);
-}
-
 absl::Status CheckChoice(absl::Span<const KernelInfo> kernels, const Choice& choice) {
   std::vector<std::string> names;
   for (const KernelInfo& info : kernels) names.push_back(info.name);
@@ -110,7 +107,7 @@ absl::Status CheckChoice(absl::Span<const KernelInfo> kernels, const Choice& cho
   known.insert(known.end(), {"auto", ""});
   for (const KernelInfo& info : kernels) {
     for (const ImplementationInfo& implementation : info.implementations) {
-      known.push_back(VariantName(implementation.name, "*"));
+      known.push_back(PinnedName(implementation.name, "*"));
       known.insert(known.end(), implementation.variants.begin(), implementation.variants.end());
     }
   }

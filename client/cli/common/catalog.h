@@ -25,12 +25,6 @@ struct Choice {
 // kernel has it.
 absl::Status CheckChoice(absl::Span<const client::KernelInfo> kernels, const Choice& choice);
 
-// "cuda:two_pass"; the implementation alone where no variant is known.
-std::string VariantName(const std::string& implementation, const std::string& variant);
-inline std::string VariantName(const client::BenchmarkResult& result) {
-  return VariantName(result.implementation(), result.launch().variant());
-}
-
 // Calls ListKernels and checks that `choice` is listed.
 absl::StatusOr<std::vector<client::KernelInfo>> ListKernelsWith(const Choice& choice,
                                                                 client::Client* client,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/cli/common/catalog.h"
+#include "proto/common/pinned_name.h"
 #include "warpcall/client.h"
 
 namespace warpcall::cli {
@@ -50,7 +51,7 @@ struct Figures {
 Figures FiguresOf(const Profiled& profiled);
 
 inline std::string NameOf(const client::ProfileReport& report) {
-  return VariantName(report.implementation(), report.variant());
+  return PinnedName(report.implementation(), report.variant());
 }
 
 // True if other work on the machine makes the times useless; report.inconclusive says why. With a

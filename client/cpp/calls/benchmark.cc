@@ -7,15 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/codec/inspect_codec.h"
 #include "client/cpp/codec/values.h"
+#include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::client {
 namespace {
-
-// A result's name in verdicts where it is not the only one of its implementation.
-std::string PinnedName(const BenchmarkResult& result) {
-  return absl::StrCat(result.implementation(), ":", result.launch().variant());
-}
 
 // Moves the verdicts to their results. Those of a server that sends them with each result stay.
 void SetVerdicts(BenchmarkReport* report) {

@@ -95,13 +95,14 @@ TEST(BenchmarkStreamTest, RanksComeLast) {
   server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
     v1::BenchmarkResponse first = RowOf("noisy", 10);
     testing::Merge("ceiling_bytes_per_second: 2e9", &first);
-    testing::Merge("unstable: true bytes_per_second: 1e9 fraction_of_ceiling: 0.5",
-                   first.mutable_results(0));
+    testing::Merge(
+        "unstable: true bytes_per_second: 1e9 fraction_of_ceiling: 0.5 launch { variant: 'a' }",
+        first.mutable_results(0));
     call.writer->Write(first);
     call.writer->Write(RowOf("steady", 2000));
     v1::BenchmarkResponse last;
     testing::Merge(R"(device: "cpu" ceiling_bytes_per_second: 4e9
-                      verdicts { key: "noisy" value: "fastest" }
+                      verdicts { key: "noisy:a" value: "fastest" }
                       verdicts { key: "steady" value: "slower by 19900 %" })",
                    &last);
     call.writer->Write(last);
