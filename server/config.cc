@@ -121,6 +121,22 @@ void AddLimits(CLI::App* app, Config* config) {
       ->check(Between(0.1, 86400.0));
 }
 
+// Of tensors that stay on devices.
+void AddResidentFlags(CLI::App* app, Config* config) {
+  app->add_option("--resident_mib", config->resident_mib,
+                  "Limit each device's memory for tensors that stay there between requests, MiB; "
+                  "0: none stays")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->default_str("1024, or a quarter of a GPU's memory");
+  app->add_option("--resident_ttl_seconds", config->resident_ttl_seconds,
+                  "End such a tensor so long after its last use, unless its caller asked for "
+                  "another time")
+      ->check(Between(0.1, 31536000.0));
+  app->add_option("--resident_ttl_seconds_max", config->resident_ttl_seconds_max,
+                  "Limit the time that a caller may ask for; at least resident_ttl_seconds")
+      ->check(Between(0.1, 31536000.0));
+}
+
 void AddInspectFlags(CLI::App* app, Config* config) {
   app->add_option("--inspect", config->inspect,
                   "Callers allowed to use Benchmark, Tune, Profile and Describe: all (on), those "
@@ -271,6 +287,10 @@ absl::Status CheckTogether(const Config& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("--staging_mib: ", config.staging_mib,
                      " has no room for one message: max_message_mib is ", config.max_message_mib));
+  if (config.resident_ttl_seconds_max < config.resident_ttl_seconds)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resident_ttl_seconds_max: ", config.resident_ttl_seconds_max,
+                     " is less than resident_ttl_seconds, which is ", config.resident_ttl_seconds));
   return absl::OkStatus();
 }
 
@@ -279,6 +299,7 @@ void AddAll(CLI::App* app, Config* config, Names* names) {
   app->option_defaults()->always_capture_default();
   AddMainFlags(app, config);
   AddLimits(app, config);
+  AddResidentFlags(app, config);
   AddInspectFlags(app, config);
   AddAccessFlags(app, config);
   AddTraceFlags(app, config);

@@ -35,15 +35,18 @@ struct Config {
   double queue_seconds = 60;
   int64_t reception_mib = 2048;
   int64_t benchmark_mib = 8192;
+  int64_t resident_mib = -1;  // less than 0: not given
+  double resident_ttl_seconds = 600;
+  double resident_ttl_seconds_max = 86400;
   double lame_duck_seconds = 5;
   double drain_seconds = 30;
   double max_run_seconds = 60;
   double send_seconds = 30;
   double max_connection_age_seconds = 0;  // 0: connections have no age
-  std::string self_test = "quick";  // "off", "full"
-  bool check = false;               // try the rows, print what came of it, and end
-  bool check_flags = false;         // check flags and files, print what is wrong, and end
-  std::string inspect = "on";       // "local", "off"
+  std::string self_test = "quick";        // "off", "full"
+  bool check = false;                     // try the rows, print what came of it, and end
+  bool check_flags = false;               // check flags and files, print what is wrong, and end
+  std::string inspect = "on";             // "local", "off"
   double inspect_seconds = 600;
   int inspect_queue = 8;
   std::string compile_cache;  // empty: what is compiled at run time is not kept

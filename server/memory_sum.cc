@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kMib = int64_t{1} << 20;
 // Memory of the server itself and of kernels' workspaces, beyond what the flags allow.
 constexpr int64_t kOwnMib = 100;
+// CpuDevice's own limit.
+constexpr int64_t kResidentMib = 1024;
 // Margin above the sum before the server ends calls to free memory: malloc and gRPC add so much to
 // the bytes that are counted.
 constexpr int64_t kOverSumPercent = 15;
@@ -24,7 +26,8 @@ MemorySum::MemorySum(const Config& config, int devices)
     : staging_mib(config.staging_mib * devices),
       received_mib(config.queue_mib * devices + config.reception_mib),
       inflated_mib(2 * config.max_message_mib),
-      inspection_mib(2 * config.max_message_mib) {}
+      inspection_mib(2 * config.max_message_mib),
+      resident_mib(config.resident_mib < 0 ? kResidentMib : config.resident_mib) {}
 
 int64_t ShedLimitBytes(const Config& config, int devices) {
   const int64_t sum_mib = MemorySum(config, devices).sum_mib();
@@ -42,12 +45,13 @@ absl::Status CheckMemory(const Config& config, int devices) {
         "control group or ulimit -v leaves of it: ", memory_mib, " MiB; the flags allow ",
         allowed.sum_mib(), " MiB in all: staging ", allowed.staging_mib, ", received messages ",
         allowed.received_mib, ", inflated ones ", allowed.inflated_mib, ", one inspection ",
-        allowed.inspection_mib));
+        allowed.inspection_mib, ", tensors that stay ", allowed.resident_mib));
   Log(LogLevel::kInfo, "memory limits",
       {{"staging_mib", allowed.staging_mib},
        {"received_mib", allowed.received_mib},
        {"inflated_mib", allowed.inflated_mib},
        {"inspection_mib", allowed.inspection_mib},
+       {"resident_mib", allowed.resident_mib},
        {"sum_mib", allowed.sum_mib()},
        {"memory_mib", memory_mib}});
   if (allowed.sum_mib() > memory_mib)

@@ -11,12 +11,15 @@ namespace warpcall {
 // Beside some 100 MiB of the server's own and 64 KiB a connection. All in MiB.
 struct MemorySum {
   MemorySum(const Config& config, int devices);
-  int64_t sum_mib() const { return staging_mib + received_mib + inflated_mib + inspection_mib; }
+  int64_t sum_mib() const {
+    return staging_mib + received_mib + inflated_mib + inspection_mib + resident_mib;
+  }
 
   int64_t staging_mib;
   int64_t received_mib;
   int64_t inflated_mib;  // messages that came compressed: one principal has half
   int64_t inspection_mib;
+  int64_t resident_mib;  // tensors that stay on the CPU device
 };
 
 // How much memory the process may use until it ends calls whose messages are on their way in.

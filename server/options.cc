@@ -52,6 +52,9 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.lanes_per_device = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerCpu;
   options.lanes_per_gpu = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerGpu;
   options.staging_bytes = static_cast<size_t>(config.staging_mib * kMib);
+  if (config.resident_mib >= 0) options.resident_bytes_max = config.resident_mib * kMib;
+  options.residents.ttl_ns = static_cast<int64_t>(config.resident_ttl_seconds * 1e9);
+  options.residents.ttl_ns_max = static_cast<int64_t>(config.resident_ttl_seconds_max * 1e9);
   options.queue = {config.queue_limit, config.queue_mib * kMib,
                    static_cast<int64_t>(config.queue_seconds * 1e9)};
   options.run_ns_max = static_cast<int64_t>(config.max_run_seconds * 1e9);

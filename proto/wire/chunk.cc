@@ -23,7 +23,11 @@ static_assert(Is(StreamMember::kHeader, v1::ExecuteStreamRequest::kHeaderFieldNu
               Is(StreamMember::kHeader, v1::ExecuteStreamResponse::kHeaderFieldNumber) &&
               Is(StreamMember::kChunk, v1::ExecuteStreamRequest::kChunkFieldNumber) &&
               Is(StreamMember::kChunk, v1::ExecuteStreamResponse::kChunkFieldNumber) &&
-              Is(StreamMember::kDone, v1::ExecuteStreamResponse::kDoneFieldNumber));
+              Is(StreamMember::kDone, v1::ExecuteStreamResponse::kDoneFieldNumber) &&
+              Is(StreamMember::kHeader, v1::PutRequest::kHeaderFieldNumber) &&
+              Is(StreamMember::kChunk, v1::PutRequest::kChunkFieldNumber) &&
+              Is(StreamMember::kHeader, v1::GetResponse::kHeaderFieldNumber) &&
+              Is(StreamMember::kChunk, v1::GetResponse::kChunkFieldNumber));
 
 // How deep protobuf's parser follows messages and groups.
 constexpr size_t kNestingMax = 100;

@@ -1,5 +1,5 @@
-// Parses the messages of ExecuteStream, and makes chunks, without copying tensor bytes. Client and
-// server share it.
+// Parses the messages of ExecuteStream, Put and Get, and makes chunks, without copying tensor
+// bytes. Client and server share it.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace warpcall::wire {
 
 // The members of ExecuteStreamRequest and ExecuteStreamResponse; the values are their field
-// numbers. A request has no kDone.
+// numbers. A request has no kDone. PutRequest and GetResponse have the members of a request.
 enum class StreamMember : uint8_t { kNone = 0, kHeader = 1, kChunk = 2, kDone = 3 };
 
 struct StreamMessage {

@@ -183,11 +183,11 @@ std::string FindMisfit(const MessageRule& rule, int depth) {
   return "";
 }
 
-absl::Status Split(absl::Span<const Bytes> fragments, const MessageRule& rule,
-                   SplitMessage* split) {
+absl::Status Split(absl::Span<const Bytes> fragments, const MessageRule& rule, SplitMessage* split,
+                   FragmentedBytes* data) {
   WARPCALL_DCHECK(FindMisfit(rule).empty(), FindMisfit(rule));
   split->Clear();
-  return Splitter(fragments, split).Message(rule, 0, nullptr);
+  return Splitter(fragments, split).Message(rule, 0, data);
 }
 
 }  // namespace warpcall::wire

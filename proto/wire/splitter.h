@@ -61,12 +61,15 @@ inline constexpr int kRuleDepthMax = 3;
 
 extern const MessageRule kExecuteRequestRule;
 extern const MessageRule kExecuteResponseRule;
+extern const MessageRule kPutHeaderRule;
 extern const MessageRule kModelInferRequestRule;
 
 // Returns the first field of the rule that differs in its message's descriptor, or "".
 std::string FindMisfit(const MessageRule& rule, int depth = 1);
 
-// Splits a message by its rule, like SplitTensors. REQUIRES: the rule fits its descriptor.
-absl::Status Split(absl::Span<const Bytes> fragments, const MessageRule& rule, SplitMessage* split);
+// Splits a message by its rule, like SplitTensors. `data` gets the data that belong to no element
+// of a repeated field; null: the rule has none. REQUIRES: the rule fits its descriptor.
+absl::Status Split(absl::Span<const Bytes> fragments, const MessageRule& rule, SplitMessage* split,
+                   FragmentedBytes* data = nullptr);
 
 }  // namespace warpcall::wire

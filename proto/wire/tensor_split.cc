@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "proto/common/check.h"
 #include "proto/wire/cursor.h"
@@ -23,11 +24,14 @@ constexpr FieldRule kRequestFields[] = {
     {kExecuteRequestInputs, FieldRule::Kind::kTensors, &kTensorRule}};
 constexpr FieldRule kResponseFields[] = {
     {kExecuteResponseOutputs, FieldRule::Kind::kTensors, &kTensorRule}};
+constexpr FieldRule kPutFields[] = {
+    {v1::PutHeader::kTensorFieldNumber, FieldRule::Kind::kMessage, &kTensorRule}};
 
 }  // namespace
 
 constexpr MessageRule kExecuteRequestRule = RuleOf<v1::ExecuteRequest>(kRequestFields);
 constexpr MessageRule kExecuteResponseRule = RuleOf<v1::ExecuteResponse>(kResponseFields);
+constexpr MessageRule kPutHeaderRule = RuleOf<v1::PutHeader>(kPutFields);
 
 void FragmentedBytes::Append(Bytes piece) {
   pieces.push_back(piece);
@@ -60,6 +64,14 @@ absl::Status SplitTensors(absl::Span<const Bytes> fragments, int tensor_field,
   return Split(fragments,
                tensor_field == kExecuteRequestInputs ? kExecuteRequestRule : kExecuteResponseRule,
                split);
+}
+
+absl::Status SplitPutHeader(absl::Span<const Bytes> fragments, SplitMessage* split) {
+  FragmentedBytes data;
+  if (absl::Status status = Split(fragments, kPutHeaderRule, split, &data); !status.ok())
+    return status;
+  split->tensor_data.push_back(std::move(data));
+  return absl::OkStatus();
 }
 
 void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::string* out) {

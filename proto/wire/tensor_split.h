@@ -53,6 +53,8 @@ struct SplitMessage {
 // header exceeds kHeaderBytesMax. The parser that reads the header checks the header's own
 // fields.
 absl::Status SplitTensors(absl::Span<const Bytes> fragments, int tensor_field, SplitMessage* split);
+// Likewise a PutHeader, whose tensor's data are the one element of `tensor_data`.
+absl::Status SplitPutHeader(absl::Span<const Bytes> fragments, SplitMessage* split);
 
 // The fields before a tensor's data.
 struct TensorPrefix {

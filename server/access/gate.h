@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -63,6 +64,9 @@ class Admission {
   void GiveBack();
 
   double share() const { return policy_ == nullptr ? 1 : policy_->share; }
+  int64_t resident_bytes_max() const {
+    return policy_ == nullptr ? std::numeric_limits<int64_t>::max() : policy_->resident_bytes_max;
+  }
   bool limits_implementations() const {
     return policy_ != nullptr && policy_->implementations.has_value();
   }

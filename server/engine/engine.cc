@@ -29,7 +29,12 @@ Engine::Engine(const Registry& registry, const EngineOptions& options)
       run_by_caller_ns_max_(options.run_by_caller_ns_max),
       history_(static_cast<int>(registry.rows().size())),
       tuning_(registry),
-      copiers_(options.copy_threads) {}
+      copiers_(options.copy_threads) {
+  Residents::Options residents = options.residents;
+  residents.clock = options.clock;
+  residents.timer = options.threads;
+  residents_ = std::make_unique<Residents>(std::move(residents));
+}
 
 Engine::Runner::Runner(std::unique_ptr<Device> owned_device, Buffer staging_memory,
                        const EngineOptions& options)
@@ -67,6 +72,13 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   LaneShared shared = {opened,    &runner.scheduler, &runner.busy, &runner.refusals,
                        &history_, &copiers_,         &limits_,     [this] { NoteLoss(); }};
   tuning_.AddDevice(opened->properties());
+  const int64_t resident_max = opened->resident_bytes_max();
+  residents_->AddDevice(
+      {opened->properties().name, opened->properties().kind,
+       options.resident_bytes_max < 0
+           ? resident_max
+           : std::min(options.resident_bytes_max, resident_max == 0 ? 0 : kNoDeadline),
+       [opened](size_t bytes) { return opened->AllocateResident(bytes); }});
   const int lanes = LanesOf(*opened, options);
   balancer_.AddDevice(lanes);
   choices_.places.push_back({opened, &runner.refusals});
@@ -103,9 +115,13 @@ bool Engine::AnyPrepares(DeviceKind kind) const {
 Engine::~Engine() {
   for (const std::unique_ptr<Runner>& runner : runners_) runner->device->OnLost(nullptr);
   for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.Close();
+  // Jobs hold references on tensors that stay, and those hold the devices' memory.
+  for (const std::unique_ptr<Runner>& runner : runners_) runner->threads.clear();
 }
 
 void Engine::NoteLoss() {
+  for (int i = 0; i < device_count(); ++i)
+    if (!device(i).healthy()) residents_->Lose(i);
   const DeviceKind kind = device(0).properties().kind;
   for (int i = 0; i < device_count(); ++i)
     if (device(i).properties().kind == kind && !device(i).lost()) return;
@@ -271,6 +287,11 @@ std::vector<DeviceSnapshot> Engine::Snapshot() const {
     snapshot.restarts = runner->device->restarts();
     snapshot.busy_seconds = static_cast<double>(runner->busy.busy_ns()) / 1e9;
     snapshot.bandwidth_ceiling = bandwidth(static_cast<int>(snapshots.size()) - 1);
+    const Residents::Usage residents = residents_->usage(static_cast<int>(snapshots.size()) - 1);
+    snapshot.resident_total_bytes = residents.bytes_max;
+    snapshot.resident_used_bytes = residents.bytes;
+    snapshot.resident_tensors = residents.tensors;
+    snapshot.residents_ended = residents.ended;
   }
   return snapshots;
 }

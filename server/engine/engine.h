@@ -24,6 +24,7 @@
 #include "server/engine/metrics_sink.h"
 #include "server/engine/plan_refusals.h"
 #include "server/engine/preparations.h"
+#include "server/engine/residents.h"
 #include "server/engine/run_watch.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/staging_pool.h"
@@ -42,6 +43,9 @@ struct EngineOptions {
   int64_t run_by_caller_ns_max = 0;
   // How long a GPU's idle lane looks for more work before it sleeps.
   int64_t lane_spin_ns = 0;
+  // Of tensors that stay on each device; negative: the device's own.
+  int64_t resident_bytes_max = -1;
+  Residents::Options residents = {};  // the clock is the engine's
   // Threads that copy large inputs, including the lane's own.
   int copy_threads = 1;
   // Longest that a job may hold its lane: work known to take longer is refused, a job that does
@@ -79,6 +83,9 @@ class Engine {
   int64_t staging_bytes() const {
     return static_cast<int64_t>(runners_.front()->staging.total_bytes());
   }
+
+  // Tensors that stay on its devices.
+  Residents& residents() { return *residents_; }
 
   // For choosers, which the engine outlives.
   const Choices& choices() const { return choices_; }
@@ -192,6 +199,7 @@ class Engine {
   SteadyCondVar idle_;
   int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;  // accepted and not done
   std::vector<std::unique_ptr<Runner>> runners_;
+  std::unique_ptr<Residents> residents_;  // last: its memory is the devices'
 };
 
 }  // namespace warpcall

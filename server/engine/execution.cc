@@ -21,6 +21,16 @@ constexpr size_t kWorkspaceKeptBytesMax = size_t{256} << 20;
 // Pushback when device memory is short: about one large job's time.
 constexpr int64_t kMemoryPushbackMs = 200;
 
+// True if an operand of which each part has its own piece stays on the device: such a job is one
+// round.
+bool HasSplitResident(const Job& job) {
+  for (size_t i = 0; i < job.residents.size(); ++i)
+    if (job.IsResident(i) && job.op != nullptr &&
+        RoleOf(*job.op, job.problem, i) == OperandRole::kSplit)
+      return true;
+  return false;
+}
+
 absl::Status RefuseForMemory(absl::Status status) {
   if (!absl::IsResourceExhausted(status)) return status;
   return RefuseFor(RejectReason::kDeviceMemory, std::move(status), kMemoryPushbackMs);
@@ -29,9 +39,9 @@ absl::Status RefuseForMemory(absl::Status status) {
 }  // namespace
 
 struct Execution::Placement {
-  absl::InlinedVector<char*, 3> staging;   // per operand, inputs first
+  absl::InlinedVector<char*, 3> staging;   // per operand, inputs first; null: it is not there
   absl::InlinedVector<char*, 3> operands;  // where kernels see them
-  absl::Span<const StagingRange> ranges;   // the caller's, for `staging`
+  absl::InlinedVector<size_t, 3> bytes;    // of that memory
   void* workspace = nullptr;
   absl::InlinedVector<Buffer, 3> device_memory;
   // Indexed by Cut::KindOf; kept until the device is done with the job.
@@ -58,8 +68,8 @@ struct Execution::Piece {
       const size_t i = offsets.size();
       offsets.push_back(cut.parts.empty() ? 0 : cut.rounds.Offset(round, i));
       bytes.push_back(spec.bytes());
-      WARPCALL_CHECK(offsets.back() + bytes.back() <= placement.ranges[i].bytes, round, i,
-                     bytes.back(), placement.ranges[i].bytes);
+      WARPCALL_CHECK(offsets.back() + bytes.back() <= placement.bytes[i], round, i, bytes.back(),
+                     placement.bytes[i]);
       return placement.operands[i] == nullptr ? nullptr : placement.operands[i] + offsets[i];
     };
     for (const TensorSpec& spec : problem.inputs) operands.inputs.push_back(add(spec));
@@ -97,7 +107,7 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
   const Cut cut = CutUp(job, mirrored);
   absl::StatusOr<Placement> placement = [&] {
     const Phase phase("place", job.key.id);
-    return Place(staging, cut);
+    return Place(job, staging, cut);
   }();
   if (!placement.ok()) return RefuseForMemory(std::move(placement).status());
   absl::Status status = MakePlans(job, cut, &*placement);
@@ -109,20 +119,30 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
 
 Execution::Cut Execution::CutUp(const Job& job, bool mirrored) const {
   Cut cut{.mirrored = mirrored, .rounds = {}, .whole = &job.problem, .parts = {}};
-  if (mirrored) cut.rounds = PlanRounds(job.op, job.row->implementation, job.problem, *device_);
+  if (mirrored && !HasSplitResident(job))
+    cut.rounds = PlanRounds(job.op, job.row->implementation, job.problem, *device_);
   if (cut.rounds.count > 1)
     for (const int64_t round : {int64_t{0}, cut.rounds.count - 1})
       cut.parts.push_back(TakeParts(*job.op, job.problem, cut.rounds.PartsIn(round)));
   return cut;
 }
 
-absl::StatusOr<Execution::Placement> Execution::Place(absl::Span<const StagingRange> staging,
+absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
+                                                      absl::Span<const StagingRange> staging,
                                                       const Cut& cut) {
   Placement placement;
-  placement.ranges = staging;
-  for (const StagingRange& range : staging) {
+  for (size_t i = 0; i < staging.size(); ++i) {
+    if (job.IsResident(i)) {
+      RETURN_IF_ERROR(job.residents[i].content->Allocate());
+      placement.staging.push_back(nullptr);
+      placement.operands.push_back(job.residents[i].data());
+      placement.bytes.push_back(job.residents[i].bytes());
+      continue;
+    }
+    const StagingRange& range = staging[i];
     placement.staging.push_back(range.data);
     placement.operands.push_back(range.data);
+    placement.bytes.push_back(range.bytes);
     if (!cut.mirrored) continue;
     Buffer memory;
     ASSIGN_OR_RETURN(memory, stream_->AllocateMemory(range.bytes));
@@ -217,7 +237,7 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
   const size_t input_count = piece.problem.inputs.size();
   RETURN_IF_ERROR(stream_->Mark(Milestone::kStart));
   for (size_t i = 0; cut.mirrored && i < input_count; ++i) {
-    if (cut.rounds.IsThere(round, i)) continue;
+    if (cut.rounds.IsThere(round, i) || job.IsResident(i)) continue;
     RETURN_IF_ERROR(stream_->CopyToDevice(placement.operands[i] + piece.offsets[i],
                                           placement.staging[i] + piece.offsets[i], piece.bytes[i]));
   }
@@ -225,9 +245,10 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
   RETURN_IF_ERROR(Launch(job, piece, placement));
   RETURN_IF_ERROR(stream_->Mark(Milestone::kKernelDone));
   for (size_t i = input_count; cut.mirrored && i < piece.offsets.size(); ++i)
-    RETURN_IF_ERROR(stream_->CopyToStaging(placement.staging[i] + piece.offsets[i],
-                                           placement.operands[i] + piece.offsets[i],
-                                           piece.bytes[i]));
+    if (!job.IsResident(i))
+      RETURN_IF_ERROR(stream_->CopyToStaging(placement.staging[i] + piece.offsets[i],
+                                             placement.operands[i] + piece.offsets[i],
+                                             piece.bytes[i]));
   return stream_->Mark(Milestone::kOutputsReady);
 }
 

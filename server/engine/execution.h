@@ -33,7 +33,8 @@ class Execution final : public Executor {
 
   Cut CutUp(const Job& job, bool mirrored) const;
   // Finds memory for the operands.
-  absl::StatusOr<Placement> Place(absl::Span<const StagingRange> staging, const Cut& cut);
+  absl::StatusOr<Placement> Place(const Job& job, absl::Span<const StagingRange> staging,
+                                  const Cut& cut);
   // Stores the implementation's plans, and a workspace for them, in `placement`.
   absl::Status MakePlans(const Job& job, const Cut& cut, Placement* placement);
   absl::StatusOr<PlanPtr> MakePlan(const Job& job, const Piece& piece);

@@ -15,6 +15,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
 #include "server/engine/preparations.h"
+#include "server/engine/residents.h"
 #include "server/engine/staging_pool.h"
 
 namespace warpcall {
@@ -23,6 +24,15 @@ class RunWatch;  // server/engine/run_watch.h
 
 // One input's bytes as they came from the network, in order.
 using InputPieces = absl::InlinedVector<absl::Span<const char>, 2>;
+
+// The place of an operand that lies on the job's device and not in staging.
+struct ResidentPlace {
+  char* data() const { return content->data() + offset; }
+  size_t bytes() const { return content->bytes() - offset; }
+
+  ResidentContentPtr content;  // null: the operand is in staging
+  size_t offset = 0;
+};
 
 // Names a job while it waits.
 struct JobKey {
@@ -40,8 +50,14 @@ struct Job {
   int device = 0;   // position in the engine's list
   Problem problem;
   absl::InlinedVector<InputPieces, 2> inputs;  // valid until release_inputs
-  int64_t input_bytes = 0;
-  int64_t output_bytes = 0;
+  // By operand, inputs first: those that are on the device already, and outputs that stay there.
+  // Empty: none.
+  absl::InlinedVector<ResidentPlace, 3> residents;
+  bool IsResident(size_t operand) const {
+    return !residents.empty() && residents[operand].content != nullptr;
+  }
+  int64_t input_bytes = 0;   // of inputs that go through staging
+  int64_t output_bytes = 0;  // likewise
   int64_t submitted_ns = 0;
   int64_t starved_since_ns = 0;  // when it became its principal's next without staging; 0: not so
   StagingBuffers staging;        // for inputs, then outputs; there before the job reaches a lane
@@ -74,7 +90,8 @@ struct Job {
   // copied; its owner still holds them then.
   absl::AnyInvocable<void()> release_inputs;
   // Called exactly once, on a lane's thread or in Engine::Cancel, with the job's status and, when
-  // OK, one buffer per output. The engine does not touch the job's owner afterwards.
+  // OK, one buffer per output, which is empty for one that stays on the device. The engine does not
+  // touch the job's owner afterwards.
   absl::AnyInvocable<void(absl::Status, StagingBuffers)> done;
   // Called after `done`, when the load is off the books. Lets the engine count its jobs.
   absl::AnyInvocable<void()> ended;

@@ -16,4 +16,9 @@ const char* InspectionName(Inspection kind) {
   return "unknown";
 }
 
+const char* ResidentEndName(ResidentEnd why) {
+  static constexpr const char* kNames[kResidentEndCount] = {"freed", "expired", "evicted", "lost"};
+  return kNames[static_cast<size_t>(why)];
+}
+
 }  // namespace warpcall

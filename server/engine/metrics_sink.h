@@ -19,6 +19,12 @@ enum class AutoChoice : uint8_t {
   kTuned,  // measurements of such problems
 };
 
+// Why a tensor that stayed on a device ended: the label `why` of warpcall_resident_ended_total.
+enum class ResidentEnd : uint8_t { kFreed, kExpired, kEvicted, kLost };
+inline constexpr int kResidentEndCount = 4;
+// "freed", "expired", "evicted", "lost".
+const char* ResidentEndName(ResidentEnd why);
+
 using TraceId = std::array<uint8_t, 16>;  // W3C Trace Context
 
 // The life of one request, filled in as it advances. Fields that it did not reach keep their
@@ -72,6 +78,8 @@ class MetricsSink {
   // Called exactly once for every Execute call that reached the server, on any thread; must not
   // block.
   virtual void Record(const RequestTrace& trace) = 0;
+  // Called likewise for every Put and Get, which are no requests; counts copies and refusals.
+  virtual void RecordTransfer(const RequestTrace& trace) = 0;
   // Called likewise for every Benchmark, Profile, Describe and Tune; `reason` as in RequestTrace.
   virtual void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) = 0;
   // May be called any number of times while such a call goes on. Ignores a kernel outside the
@@ -119,6 +127,10 @@ struct DeviceSnapshot {
   double busy_seconds =
       0;  // since start: time in which at least one kernel or copy of a lane was running
   Bandwidth bandwidth_ceiling;
+  int64_t resident_total_bytes = 0;  // of tensors that may stay on the device
+  int64_t resident_used_bytes = 0;
+  int64_t resident_tensors = 0;
+  std::array<int64_t, kResidentEndCount> residents_ended = {};
 };
 
 }  // namespace warpcall

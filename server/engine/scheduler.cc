@@ -36,8 +36,11 @@ LaneKind LaneOf(const Job& job) {
 // Sizes of the inputs, then of the outputs.
 absl::InlinedVector<size_t, 3> StagingSizes(const Job& job) {
   absl::InlinedVector<size_t, 3> sizes;
-  for (const TensorSpec& spec : job.problem.inputs) sizes.push_back(spec.bytes());
-  for (const TensorSpec& spec : job.problem.outputs) sizes.push_back(spec.bytes());
+  const auto add = [&](const TensorSpec& spec) {
+    sizes.push_back(job.IsResident(sizes.size()) ? 0 : spec.bytes());
+  };
+  for (const TensorSpec& spec : job.problem.inputs) add(spec);
+  for (const TensorSpec& spec : job.problem.outputs) add(spec);
   return sizes;
 }
 

@@ -61,7 +61,34 @@ constexpr Gauge kGauges[] = {
     {"warpcall_device_bandwidth_ceiling_noise_ratio",
      "Relative gap between the two best readings of that bandwidth; 1 until there are two.",
      MetricType::Gauge, nullptr, [](const DeviceSnapshot& s) { return s.bandwidth_ceiling.noise; }},
+    {"warpcall_resident_bytes", "Memory of tensors that stay on the device between requests.",
+     MetricType::Gauge, "total",
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.resident_total_bytes); }},
+    {"warpcall_resident_bytes", "", MetricType::Gauge, "used",
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.resident_used_bytes); }},
+    {"warpcall_resident_tensors", "Tensors that stay on the device between requests.",
+     MetricType::Gauge, nullptr,
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.resident_tensors); }},
 };
+
+void AppendResidentsEnded(absl::Span<const DeviceLabel> devices,
+                          absl::Span<const DeviceSnapshot> snapshots,
+                          std::vector<prometheus::MetricFamily>* families) {
+  families->push_back({"warpcall_resident_ended_total",
+                       "Tensors that stayed on the device, by why they ended.",
+                       MetricType::Counter,
+                       {}});
+  for (size_t device = 0; device < devices.size(); ++device) {
+    for (int why = 0; why < kResidentEndCount; ++why) {
+      prometheus::ClientMetric& metric = families->back().metric.emplace_back();
+      metric.label = {{"device", devices[device].name},
+                      {"why", ResidentEndName(static_cast<ResidentEnd>(why))}};
+      if (device < snapshots.size())
+        metric.counter.value =
+            static_cast<double>(snapshots[device].residents_ended[static_cast<size_t>(why)]);
+    }
+  }
+}
 
 }  // namespace
 
@@ -85,6 +112,7 @@ void AppendDeviceFamilies(absl::Span<const DeviceLabel> devices,
       }
     }
   }
+  AppendResidentsEnded(devices, snapshots, families);
 }
 
 void AppendLeftOut(absl::Span<const std::string> devices,

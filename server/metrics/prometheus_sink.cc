@@ -346,11 +346,15 @@ void PrometheusSink::Record(const RequestTrace& trace) {
   series_->Add(requests_ + pair * kCodeCount + CodeIndex(trace.code), 1);
   Observe(request_durations_ + pair * kDurationsStride, trace.total_ns, trace);
 
-  CountRejection(trace.reject_reason);
   CountChoice(trace);
+  RecordTransfer(trace);
+  if (trace.ran) RecordRun(trace);
+}
+
+void PrometheusSink::RecordTransfer(const RequestTrace& trace) {
+  CountRejection(trace.reject_reason);
   if (trace.copy_in_bytes > 0) series_->Add(copied_in_, trace.copy_in_bytes);
   if (trace.copy_out_bytes > 0) series_->Add(copied_out_, trace.copy_out_bytes);
-  if (trace.ran) RecordRun(trace);
 }
 
 void PrometheusSink::Observe(uint32_t durations, int64_t ns, const RequestTrace& trace) {

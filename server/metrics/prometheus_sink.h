@@ -106,6 +106,7 @@ class PrometheusSink final : public MetricsSink {
   // Ids outside the registry and the list of devices count as unknown. A code that the server has
   // no use for counts as INTERNAL.
   void Record(const RequestTrace& trace) override;
+  void RecordTransfer(const RequestTrace& trace) override;
   void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) override;
   void RecordInspectionUse(const InspectionUse& use) override;
   void NoteAchievedOccupancy(int row, int device, double ratio) override;

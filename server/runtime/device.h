@@ -14,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/compiled/counts.h"
 #include "kernels/device_properties.h"
 #include "kernels/op.h"
@@ -177,6 +178,15 @@ class Device {
   // Allocates host memory that the device copies from and to at full speed (pinned on a GPU). Slow:
   // call it at start only.
   virtual absl::StatusOr<Buffer> AllocateStaging(size_t bytes) = 0;
+  // Bytes of the tensors that may stay on the device between requests unless a flag says otherwise;
+  // 0: none can stay.
+  virtual int64_t resident_bytes_max() const { return 0; }
+  // Allocates device memory for such a tensor, from a pool of its own. Every stream may use it, and
+  // none does when it is freed. RESOURCE_EXHAUSTED names the limit.
+  virtual absl::StatusOr<Buffer> AllocateResident(size_t) {
+    return absl::UnimplementedError(
+        absl::StrCat("no tensor can stay on ", properties().name, " between requests"));
+  }
   // Returns true if a kernel should work in staging memory for operands of `bytes` in total: always
   // on the CPU, for small requests on a GPU. `suits_host_memory` is the implementation's.
   virtual bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const = 0;

@@ -68,6 +68,7 @@ absl::Status Call::Submit() {
 
 absl::StatusOr<std::unique_ptr<Job>> Call::MakeJob() {
   RETURN_IF_ERROR(codec_->Decode(*message_));
+  RETURN_IF_ERROR(codec_->FindResidents(&deps_->engine->residents(), request_.caller()->name));
   CallSpec spec;
   ASSIGN_OR_RETURN(spec, codec_->Spec());
   RETURN_IF_ERROR(request_.Read(spec, [this](const Op& op) { return codec_->ToProblem(op); }));

@@ -32,6 +32,10 @@ class Call {
   void Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
              absl::AnyInvocable<void(const absl::Status&)> end);
 
+  bool keeps_outputs() const { return request_.keeps_outputs(); }
+  // Ends tensors that the answer names, which the client has not got.
+  void TakeBackOutputs() { request_.TakeBackOutputs(); }
+
   // Nobody waits for the answer any more. Thread-safe; without effect once it has ended.
   void Cancel();
 
@@ -71,7 +75,9 @@ class UnaryCall final : public WatchedUnary {
       : WatchedUnary(*deps, unary), deps_(*deps), call_(deps, unary.context, std::move(codec)) {
     handover_.Give();
   }
-  ~UnaryCall() override = default;
+  ~UnaryCall() override {
+    if (call_.keeps_outputs() && unary_.context->IsCancelled()) call_.TakeBackOutputs();
+  }
 
   void End(const absl::Status& status);
 

@@ -25,6 +25,11 @@ struct CallSpec {
   absl::string_view request_id;      // empty: one is made up
   // Starts when the request was received; applies besides the deadline of the call.
   int64_t timeout_ns = kNoDeadline;
+  // By input: tensors that are on a device, null for the others. Empty: none is.
+  absl::Span<const ResidentContentPtr> residents = {};
+  // The outputs stay on the device.
+  bool keep_outputs = false;
+  Residents::Terms keep_terms = {};
 };
 
 using JobInputs = absl::InlinedVector<InputPieces, 2>;
@@ -42,6 +47,8 @@ class CallCodec {
   // Reads the message, and refers to its bytes until ReleaseInputs. INVALID_ARGUMENT if it is no
   // message of the protocol, RESOURCE_EXHAUSTED if it comes in too many pieces.
   virtual absl::Status Decode(const grpc::ByteBuffer& message) = 0;
+  // Finds the owner's tensors that the message names by handle. NOT_FOUND as Residents::Use.
+  virtual absl::Status FindResidents(Residents*, absl::string_view) { return absl::OkStatus(); }
   virtual absl::StatusOr<CallSpec> Spec() = 0;
   // The problem of the op that the spec names, after checks of types, shapes and attributes.
   virtual absl::StatusOr<Problem> ToProblem(const Op& op) = 0;

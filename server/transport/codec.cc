@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
@@ -16,7 +17,9 @@ namespace {
 // The header of a response with one output of a few dimensions.
 constexpr size_t kHeaderBytesUsual = 256;
 
-absl::StatusOr<DataType> ToDataType(v1::DataType type, size_t input) {
+std::string InputLabel(size_t number) { return absl::StrCat("input ", number); }
+
+absl::StatusOr<DataType> ToDataType(v1::DataType type, absl::FunctionRef<std::string()> label) {
   switch (type) {
     case v1::DATA_TYPE_FLOAT32:
     case v1::DATA_TYPE_FLOAT16:
@@ -24,7 +27,7 @@ absl::StatusOr<DataType> ToDataType(v1::DataType type, size_t input) {
       return static_cast<DataType>(type);
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("input ", input, ": data type ", static_cast<int>(type),
+          absl::StrCat(label(), ": data type ", static_cast<int>(type),
                        " is unknown; known: 1 (float32), 2 (float16), 3 (bfloat16)"));
   }
 }
@@ -48,6 +51,34 @@ absl::StatusOr<AttributeValue> ToAttributeValue(const std::string& name,
       "\" has no value; set one of bool_value, int_value, double_value, string_value"));
 }
 
+// FindResidents clears those that it has found.
+absl::Status CheckNoHandle(const v1::Tensor& input, size_t number) {
+  if (input.handle().empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("input ", number, " is a handle; this method takes no tensor by handle"));
+}
+absl::Status CheckNoHandle(const v1::TensorSpec&, size_t) { return absl::OkStatus(); }
+
+TensorSpec SpecOf(const v1::Tensor& tensor) {
+  TensorSpec spec;
+  spec.data_type = static_cast<DataType>(tensor.data_type());
+  spec.dims.assign(tensor.shape().begin(), tensor.shape().end());
+  return spec;
+}
+
+// Gives the input the type and the shape of `content`, unless it has them.
+absl::Status Complete(size_t number, const ResidentContent& content, v1::Tensor* input) {
+  const bool is_empty = input->data_type() == v1::DATA_TYPE_UNSPECIFIED && input->shape().empty();
+  if (!is_empty && !(SpecOf(*input) == content.spec()))
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", number, " is ", ToString(SpecOf(*input)),
+                     ", but the tensor of its handle is ", ToString(content.spec())));
+  input->set_data_type(static_cast<v1::DataType>(content.spec().data_type));
+  input->mutable_shape()->Assign(content.spec().dims.begin(), content.spec().dims.end());
+  input->clear_handle();
+  return absl::OkStatus();
+}
+
 // `inputs`: of Tensor or TensorSpec.
 template <typename Inputs>
 absl::StatusOr<Problem> ProblemOf(
@@ -55,8 +86,10 @@ absl::StatusOr<Problem> ProblemOf(
     const Op& op) {
   absl::InlinedVector<TensorSpec, 2> specs;
   for (const auto& input : inputs) {
+    RETURN_IF_ERROR(CheckNoHandle(input, specs.size()));
     TensorSpec& spec = specs.emplace_back();
-    ASSIGN_OR_RETURN(spec.data_type, ToDataType(input.data_type(), specs.size() - 1));
+    ASSIGN_OR_RETURN(spec.data_type,
+                     ToDataType(input.data_type(), [&] { return InputLabel(specs.size() - 1); }));
     spec.dims.assign(input.shape().begin(), input.shape().end());
   }
   absl::InlinedVector<NamedAttribute, 3> named_attributes;
@@ -90,11 +123,45 @@ void DecodedRequest::ReleaseData() {
   split_.tensor_data.clear();
 }
 
-CallSpec ToCallSpec(const v1::ExecuteRequest& header) {
-  return {.kernel = header.kernel(),
-          .implementation = header.implementation(),
-          .device = header.device(),
-          .request_id = header.request_id()};
+absl::Status DecodedRequest::FindResidents(Residents* residents, absl::string_view owner) {
+  absl::InlinedVector<absl::string_view, 2> handles;
+  absl::InlinedVector<size_t, 2> inputs;
+  for (int i = 0; i < header_->inputs_size(); ++i) {
+    if (header_->inputs(i).handle().empty()) continue;
+    const auto input = static_cast<size_t>(i);
+    if (input < input_count() && data(input).size > 0)
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", i, " has both a handle and ", data(input).size, " bytes of data"));
+    handles.push_back(header_->inputs(i).handle());
+    inputs.push_back(input);
+  }
+  if (handles.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(uses_, residents->Use(owner, handles));
+  residents_.resize(static_cast<size_t>(header_->inputs_size()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ResidentContentPtr& content = uses_[i].content();
+    RETURN_IF_ERROR(
+        Complete(inputs[i], *content, header_->mutable_inputs(static_cast<int>(inputs[i]))));
+    residents_[inputs[i]] = content;
+  }
+  return absl::OkStatus();
+}
+
+CallSpec DecodedRequest::Spec() const {
+  return {.kernel = header_->kernel(),
+          .implementation = header_->implementation(),
+          .device = header_->device(),
+          .request_id = header_->request_id(),
+          .residents = residents_,
+          .keep_outputs = header_->keep_outputs(),
+          .keep_terms = {.ttl_ns = header_->keep_ttl_ns()}};
+}
+
+absl::StatusOr<TensorSpec> ToTensorSpec(const v1::Tensor& tensor, absl::string_view label) {
+  RETURN_IF_ERROR(ToDataType(tensor.data_type(), [&] { return std::string(label); }).status());
+  TensorSpec spec = SpecOf(tensor);
+  RETURN_IF_ERROR(CheckTensorSpec(spec, label));
+  return spec;
 }
 
 absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op) {
@@ -112,6 +179,7 @@ absl::Status DecodedRequest::CheckDataBytes(const Op& op, const Problem& problem
                  input_count());
   for (size_t i = 0; i < input_count(); ++i) {
     const TensorSpec& spec = problem.inputs[i];
+    if (!residents_.empty() && residents_[i] != nullptr) continue;
     if (data(i).size != spec.bytes()) {
       return absl::InvalidArgumentError(absl::StrCat("input ", i, " (", op.input_names[i],
                                                      "): ", data(i).size, " bytes of data, but ",
@@ -137,6 +205,14 @@ void DescribeChoice(const Request& request, v1::ExecuteResponse* response) {
 void Describe(Request* request, v1::ExecuteResponse* response) {
   request->StopClock();
   DescribeChoice(*request, response);
+  for (size_t i = 0; i < request->kept().size(); ++i) {
+    const TensorSpec& spec = request->problem().outputs[i];
+    v1::Tensor* const tensor = response->add_outputs();
+    tensor->set_data_type(static_cast<v1::DataType>(spec.data_type));
+    tensor->mutable_shape()->Assign(spec.dims.begin(), spec.dims.end());
+    tensor->set_handle(request->kept()[i].handle);
+  }
+  response->set_resident_bytes(request->resident_bytes());
   const RequestTrace& trace = request->trace();
   v1::Timing& timing = *response->mutable_timing();
   timing.set_queue_ns(trace.queue_ns);
@@ -156,7 +232,8 @@ void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, Sta
   header.reserve(kHeaderBytesUsual);
   rest.AppendToString(&header);
   absl::InlinedVector<grpc::Slice, 4> slices;
-  for (size_t i = 0; i < outputs.size(); ++i) {
+  if (rest.outputs_size() > 0) slices.emplace_back(header);
+  for (size_t i = 0; rest.outputs_size() == 0 && i < outputs.size(); ++i) {
     const TensorSpec& spec = problem.outputs[i];
     wire::AppendTensorPrefix(wire::kExecuteResponseOutputs,
                              {static_cast<int>(spec.data_type), spec.dims, spec.bytes()}, &header);

@@ -32,10 +32,20 @@ class DecodedRequest {
   // ReleaseData.
   absl::Status Decode(absl::Span<const wire::Bytes> fragments);
 
+  // Finds the owner's tensors that inputs name by handle, and gives those inputs their types and
+  // shapes. INVALID_ARGUMENT where such an input has data, or another type or shape; NOT_FOUND as
+  // Residents::Use. The tensors are in use while this lives.
+  absl::Status FindResidents(Residents* residents, absl::string_view owner);
+  absl::Span<const ResidentContentPtr> residents() const { return residents_; }
+
+  // Its texts are the header's.
+  CallSpec Spec() const;
   // INVALID_ARGUMENT when an input's data are not as long as its type and shape say.
   absl::Status CheckDataBytes(const Op& op, const Problem& problem) const;
 
   const v1::ExecuteRequest& header() const { return *header_; }
+  // In place of a message.
+  v1::ExecuteRequest* mutable_header() { return header_; }
   const wire::FragmentedBytes& data(size_t input) const {
     WARPCALL_CHECK(input < input_count(), input, input_count());
     return split_.tensor_data[input];
@@ -52,10 +62,12 @@ class DecodedRequest {
   v1::ExecuteRequest* header_ = google::protobuf::Arena::CreateMessage<v1::ExecuteRequest>(&arena_);
   Slices slices_;
   wire::SplitMessage split_;
+  std::vector<ResidentUse> uses_;
+  absl::InlinedVector<ResidentContentPtr, 2> residents_;  // by input; empty: none is
 };
 
-// Returns the specification of the request; its texts are the header's.
-CallSpec ToCallSpec(const v1::ExecuteRequest& header);
+// INVALID_ARGUMENT for an unknown type or an impossible shape; `label` opens the message.
+absl::StatusOr<TensorSpec> ToTensorSpec(const v1::Tensor& tensor, absl::string_view label);
 // Returns the request's problem after checking all types, shapes and attributes.
 absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op);
 // As above, for inputs without data.
@@ -73,7 +85,8 @@ void Describe(Request* request, v1::ExecuteResponse* response);
 grpc::Slice SliceOver(StagingBuffer buffer);
 
 // One message: `rest` (an ExecuteResponse without outputs) and the outputs, whose bytes stay where
-// they are. Gives the buffers back when gRPC has sent them.
+// they are, unless `rest` has them: handles of outputs that stay on the device. Gives the buffers
+// back when gRPC has sent them.
 void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,
                     grpc::ByteBuffer* message);
 

@@ -11,6 +11,10 @@ absl::Status ExecuteCodec::Decode(const grpc::ByteBuffer& message) {
   return decoded_.Decode(message);
 }
 
+absl::Status ExecuteCodec::FindResidents(Residents* residents, absl::string_view owner) {
+  return decoded_.FindResidents(residents, owner);
+}
+
 absl::StatusOr<Problem> ExecuteCodec::ToProblem(const Op& op) {
   return warpcall::ToProblem(decoded_.header(), op);
 }
@@ -27,6 +31,7 @@ absl::Status ExecuteCodec::Encode(Request* request, StagingBuffers outputs,
   alignas(8) char block[1024];  // room for the response without its outputs
   google::protobuf::Arena arena(block, sizeof(block));
   auto* rest = google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&arena);
+  RETURN_IF_ERROR(request->NameOutputs());
   Describe(request, rest);
   EncodeResponse(*rest, request->problem(), std::move(outputs), response);
   return absl::OkStatus();

@@ -12,7 +12,8 @@ class ExecuteCodec final : public CallCodec {
  public:
   const char* method() const override { return "Execute"; }
   absl::Status Decode(const grpc::ByteBuffer& message) override;
-  absl::StatusOr<CallSpec> Spec() override { return ToCallSpec(decoded_.header()); }
+  absl::Status FindResidents(Residents* residents, absl::string_view owner) override;
+  absl::StatusOr<CallSpec> Spec() override { return decoded_.Spec(); }
   absl::StatusOr<Problem> ToProblem(const Op& op) override;
   absl::StatusOr<JobInputs> Inputs(const Op& op, const Problem& problem) override;
   void ReleaseInputs() override { decoded_.ReleaseData(); }

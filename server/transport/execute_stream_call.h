@@ -5,17 +5,18 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/transport/request.h"
 #include "server/transport/stream_request.h"
 #include "server/transport/watched_reactors.h"
+#include "server/transport/window_runner.h"
 
 namespace warpcall {
 
@@ -41,22 +42,22 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
   absl::Status OpenRequest(const wire::FragmentedBytes& header);
   absl::Status CheckInputEnd() const;
   // Returns true if another window may begin.
-  bool HasRoom() const;
-  void SubmitWindows();
-  void SubmitWindow(Window* window);
-  void WindowDone(int64_t index, absl::Status status, StagingBuffers outputs);
-  void RetryLater(int64_t pushback_ms);
+  bool HasRoom() const { return windows_.HasRoom() && outgoing_.size() < kOutgoingMax; }
   void SendRanWindows();
-  void SendWindow(std::unique_ptr<Window> window);
   void SendDone();
   // Ends a stream that holds inflated input while its client sends next to nothing: others need the
   // memory. Comes back by itself.
   void WatchHeldInput();
   void EndIfIdle();
 
-  absl::StatusOr<Principal> caller_;  // the current request's caller
-  std::atomic<bool> cancelled_{false};
+  // A message to be sent, and tensors whose names it tells.
+  struct Outgoing {
+    grpc::ByteBuffer message;
+    std::vector<std::string> handles;
+  };
+  void TakeBack(const Outgoing& unsent);
 
+  absl::StatusOr<Principal> caller_;  // the current request's caller
   grpc::ByteBuffer incoming_;
   bool reading_ = false;
   bool input_ended_ = false;
@@ -64,12 +65,9 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
   bool header_waits_ = false;
   std::unique_ptr<StreamRequest> request_;
   int64_t requests_done_ = 0;
-  std::map<int64_t, std::unique_ptr<Window>> windows_;  // taken, and not yet handed to outgoing_
-  int submitted_ = 0;
-  std::deque<grpc::ByteBuffer> outgoing_;
+  WindowRunner windows_;
+  std::deque<Outgoing> outgoing_;
   size_t owed_ = 0;  // messages at the front of outgoing_ that belong to requests that ended OK
-  grpc::Alarm alarm_;
-  bool alarm_set_ = false;
   bool came_compressed_ = false;  // at least one message was
   grpc::Alarm held_alarm_;        // set by WatchHeldInput; holds the call
   bool held_alarm_set_ = false;

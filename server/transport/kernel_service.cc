@@ -11,8 +11,10 @@
 #include "server/transport/call.h"
 #include "server/transport/execute_codec.h"
 #include "server/transport/execute_stream_call.h"
+#include "server/transport/get_call.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/inspect_call.h"
+#include "server/transport/put_call.h"
 #include "server/transport/reply.h"
 
 namespace warpcall {
@@ -125,6 +127,21 @@ void Tell(const ServerFacts& facts, v1::ServerInfoResponse* response) {
   response->set_hostname(facts.hostname);
 }
 
+v1::TensorInfo ToProto(const Residents::Listed& listed, const Engine& engine) {
+  v1::TensorInfo info;
+  info.set_handle(listed.handle);
+  info.set_label(listed.label);
+  info.set_device(engine.device(listed.device).properties().name);
+  info.set_data_type(static_cast<v1::DataType>(listed.spec.data_type));
+  info.mutable_shape()->Assign(listed.spec.dims.begin(), listed.spec.dims.end());
+  info.set_bytes(static_cast<int64_t>(listed.spec.bytes()));
+  info.set_created_unix_ns(listed.created_unix_ns);
+  info.set_expires_unix_ns(listed.expires_unix_ns);
+  info.set_uses(listed.uses);
+  info.set_evictable(listed.evictable);
+  return info;
+}
+
 }  // namespace
 
 KernelService::Reactor* KernelService::Execute(Context* context, const grpc::ByteBuffer* request,
@@ -195,6 +212,42 @@ KernelService::Reactor* KernelService::Profile(Context* context, const grpc::Byt
 KernelService::Reactor* KernelService::Describe(Context* context, const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
   return UnaryInspectCall::Start(deps_, Inspection::kDescribe, {context, request, response});
+}
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* KernelService::Put(Context* context,
+                                                              grpc::ByteBuffer* response) {
+  return new PutCall(deps_, context, response);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* KernelService::Get(Context* context,
+                                                               const grpc::ByteBuffer* request) {
+  return new GetCall(deps_, context, request);
+}
+
+KernelService::Reactor* KernelService::Free(Context* context, const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* response) {
+  return ReplyTo<v1::FreeRequest, v1::FreeResponse>(
+      *deps_, {context, request, response}, "Free",
+      [&](const Principal& caller, const v1::FreeRequest& question, v1::FreeResponse* answer) {
+        const std::vector<absl::string_view> handles(question.handles().begin(),
+                                                     question.handles().end());
+        const Residents::Freed freed = deps_->engine->residents().Free(caller.name, handles);
+        answer->set_bytes(freed.bytes);
+        for (const std::string& handle : freed.unknown) answer->add_unknown(handle);
+        return absl::OkStatus();
+      });
+}
+
+KernelService::Reactor* KernelService::ListTensors(Context* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return ReplyTo<v1::ListTensorsRequest, v1::ListTensorsResponse>(
+      *deps_, {context, request, response}, "ListTensors",
+      [&](const Principal& caller, const auto&, v1::ListTensorsResponse* answer) {
+        for (const Residents::Listed& listed : deps_->engine->residents().List(caller.name))
+          *answer->add_tensors() = ToProto(listed, *deps_->engine);
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace warpcall

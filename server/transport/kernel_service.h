@@ -12,9 +12,9 @@ namespace warpcall {
 // queued: how many such calls go before it, "0" where it begins at once.
 inline constexpr char kQueuePositionKey[] = "warpcall-queue-position";
 
-// Every method takes raw bytes: Execute's and ExecuteStream's protobuf would copy, those of
-// Benchmark, BenchmarkStream, Tune, Profile and Describe a child process reads, and of the others
-// protobuf would parse any number.
+// Every method takes raw bytes: those of Execute, ExecuteStream and Put protobuf would copy, those
+// of Benchmark, BenchmarkStream, Tune, Profile and Describe a child process reads, and of the
+// others protobuf would parse any number.
 using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
     v1::KernelService::WithRawCallbackMethod_ExecuteStream<
         v1::KernelService::WithRawCallbackMethod_ListKernels<
@@ -25,7 +25,13 @@ using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
                             v1::KernelService::WithRawCallbackMethod_Tune<
                                 v1::KernelService::WithRawCallbackMethod_Profile<
                                     v1::KernelService::WithRawCallbackMethod_Describe<
-                                        v1::KernelService::Service>>>>>>>>>>;
+                                        v1::KernelService::WithRawCallbackMethod_Put<
+                                            v1::KernelService::WithRawCallbackMethod_Get<
+                                                v1::KernelService::WithRawCallbackMethod_Free<
+                                                    v1::KernelService::
+                                                        WithRawCallbackMethod_ListTensors<
+                                                            v1::KernelService::
+                                                                Service>>>>>>>>>>>>>>;
 
 class KernelService final : public KernelServiceBase {
  public:
@@ -54,6 +60,14 @@ class KernelService final : public KernelServiceBase {
                    grpc::ByteBuffer* response) override;
   Reactor* Describe(Context* context, const grpc::ByteBuffer* request,
                     grpc::ByteBuffer* response) override;
+  grpc::ServerReadReactor<grpc::ByteBuffer>* Put(Context* context,
+                                                 grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Get(Context* context,
+                                                  const grpc::ByteBuffer* request) override;
+  Reactor* Free(Context* context, const grpc::ByteBuffer* request,
+                grpc::ByteBuffer* response) override;
+  Reactor* ListTensors(Context* context, const grpc::ByteBuffer* request,
+                       grpc::ByteBuffer* response) override;
 
  private:
   ExecuteDeps* const deps_;

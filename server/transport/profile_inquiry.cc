@@ -71,6 +71,8 @@ absl::Status Decode(absl::string_view bytes, CheckedProfile* checked) {
                                                    "; it must be 0 (the default) to ",
                                                    kIterationsMax));
   RETURN_IF_ERROR(checked->decoded.Decode(inner));
+  if (checked->decoded.header().keep_outputs())
+    return absl::InvalidArgumentError("keep_outputs is true; Profile keeps no outputs");
   checked->makes_inputs = message.input_specs_size() > 0;
   checked->request_path = !checked->makes_inputs || message.request_path();
   return absl::OkStatus();
@@ -110,8 +112,8 @@ absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& 
                                     Request* request) {
   CheckedProfile checked;
   RETURN_IF_ERROR(Decode(bytes, &checked));
-  RETURN_IF_ERROR(request->Read(ToCallSpec(checked.decoded.header()),
-                                [&](const Op& op) { return ProblemOf(checked, op); }));
+  RETURN_IF_ERROR(
+      request->Read(checked.decoded.Spec(), [&](const Op& op) { return ProblemOf(checked, op); }));
   const Problem& problem = request->problem();
   if (checked.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, problem));
   RETURN_IF_ERROR(request->Choose(absl::MakeConstSpan(&problem, 1)));

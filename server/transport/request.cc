@@ -24,6 +24,7 @@ namespace warpcall {
 namespace {
 
 constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
+constexpr char kLostHandlesTrailer[] = "warpcall-lost-handles";
 // Ids go into every log line about a request.
 constexpr size_t kRequestIdBytesMax = 256;
 constexpr int64_t kNsPerSecond = 1'000'000'000;
@@ -94,6 +95,8 @@ absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes) {
 grpc::Status EndOf(const absl::Status& status, grpc::CallbackServerContext* context) {
   if (const auto pushback_ms = RetryPushbackMs(status); pushback_ms.has_value())
     context->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(*pushback_ms));
+  if (const auto lost = LostHandles(status); lost.has_value())
+    context->AddTrailingMetadata(kLostHandlesTrailer, *lost);
   return ToGrpcStatus(status);
 }
 
@@ -119,9 +122,10 @@ void AppendCallFields(const grpc::CallbackServerContext& context,
 }
 
 Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context,
-                 absl::StatusOr<Principal> caller)
+                 absl::StatusOr<Principal> caller, Kind kind)
     : deps_(deps),
       context_(context),
+      kind_(kind),
       start_ns_(deps->clock()),
       caller_(std::move(caller)),
       key_{caller_.ok() ? caller_->id : 0, DeadlineNs(*context, start_ns_),
@@ -137,8 +141,9 @@ absl::Status Request::Admit(absl::string_view method) {
 absl::Status Request::Hold(int64_t bytes) { return warpcall::Hold(bytes, &admission_); }
 
 absl::Status Request::CheckPolicy() const {
-  RETURN_IF_ERROR(admission_.CheckKernel(kernel_->op->name));
   if (!device_name_.empty()) RETURN_IF_ERROR(admission_.CheckDevice(device_name_));
+  if (kind_ == Kind::kTransfer) return absl::OkStatus();
+  RETURN_IF_ERROR(admission_.CheckKernel(kernel_->op->name));
   for (const int id : kernel_->rows) {
     const Row& row = deps_->registry->rows()[static_cast<size_t>(id)];
     if (Registry::Pins(row, implementation_))
@@ -169,6 +174,7 @@ absl::Status Request::Read(const CallSpec& spec,
   RETURN_IF_ERROR(deps_->registry->CheckImplementationName(*kernel_, spec.implementation));
   implementation_ = std::string(spec.implementation);
   device_name_ = std::string(spec.device);
+  RETURN_IF_ERROR(ReadResidents(spec));
   RETURN_IF_ERROR(CheckPolicy());
   ASSIGN_OR_RETURN(problem_, state(*kernel_->op));
   trace_.data_type = problem_.inputs[0].data_type;
@@ -176,10 +182,72 @@ absl::Status Request::Read(const CallSpec& spec,
   return absl::OkStatus();
 }
 
+// A request with tensors on a device runs there.
+absl::Status Request::ReadResidents(const CallSpec& spec) {
+  keep_outputs_ = spec.keep_outputs;
+  keep_terms_ = spec.keep_terms;
+  RETURN_IF_ERROR(deps_->engine->residents().Check(keep_terms_));
+  residents_.assign(spec.residents.begin(), spec.residents.end());
+  for (size_t i = 0; i < residents_.size(); ++i) {
+    if (residents_[i] == nullptr) continue;
+    const std::string& name = deps_->engine->device(residents_[i]->device()).properties().name;
+    if (device_name_.empty()) device_name_ = name;
+    if (device_name_ == name) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "input ", i, " is on ", name, ", but ",
+        spec.device.empty() ? "an input before it is on " : "the request asks for ", device_name_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Request::ReserveOutputs() {
+  if (!keep_outputs_) return absl::OkStatus();
+  residents_.resize(problem_.inputs.size());
+  for (const TensorSpec& spec : problem_.outputs) {
+    ASSIGN_OR_RETURN(residents_.emplace_back(),
+                     deps_->engine->residents().Reserve(owner(), spec, trace_.device));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Request::NameOutputs() {
+  if (!keep_outputs_) return absl::OkStatus();
+  Residents& residents = deps_->engine->residents();
+  for (size_t i = problem_.inputs.size(); i < residents_.size(); ++i) {
+    if (keep_terms_.sha256.has_value())
+      if (ResidentContentPtr same = residents.Find(caller_->name, trace_.device,
+                                                   residents_[i]->spec(), *keep_terms_.sha256);
+          same != nullptr) {
+        residents_[i] = std::move(same);
+        existed_ = true;
+      }
+    absl::StatusOr<Residents::Named> named = residents.Name(residents_[i], keep_terms_);
+    if (!named.ok()) {
+      TakeBackOutputs();
+      return std::move(named).status();
+    }
+    kept_.push_back(*std::move(named));
+  }
+  return absl::OkStatus();
+}
+
+void Request::TakeBackOutputs() {
+  for (const Residents::Named& named : kept_)
+    deps_->engine->residents().TakeBack(caller_->name, named.handle);
+  kept_.clear();
+}
+
+int64_t Request::resident_bytes() const {
+  int64_t bytes = 0;
+  for (const ResidentContentPtr& content : residents_)
+    if (content != nullptr) bytes += static_cast<int64_t>(content->bytes());
+  return bytes;
+}
+
 Question Request::ToQuestion() const {
   WARPCALL_CHECK(kernel_ != nullptr, device_name_);
   Question question = {kernel_, implementation_, device_name_};
-  if (admission_.limits_implementations())
+  if (kind_ == Kind::kKernel && admission_.limits_implementations())
     question.may_use = [this](const Implementation& row) {
       return admission_.MayUseImplementation(row.name, FamilyName(row.family));
     };
@@ -192,7 +260,8 @@ Question Request::ToQuestion() const {
 
 absl::Status Request::Choose(absl::Span<const Problem> parts) {
   chooser_ = Chooser(&deps_->engine->choices(), ToQuestion());
-  return Take(chooser_.Next(parts));
+  RETURN_IF_ERROR(Take(chooser_.Next(parts)));
+  return ReserveOutputs();
 }
 
 absl::Status Request::ChooseNext(const absl::Status& refusal) {
@@ -222,9 +291,15 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   job->device = trace_.device;
   job->problem = part;
   job->load = std::move(chosen_.load);
-  for (const TensorSpec& spec : part.inputs) job->input_bytes += static_cast<int64_t>(spec.bytes());
+  if (!residents_.empty()) {
+    job->residents.resize(part.inputs.size() + part.outputs.size());
+    for (size_t i = 0; i < residents_.size(); ++i) job->residents[i].content = residents_[i];
+  }
+  size_t operand = 0;
+  for (const TensorSpec& spec : part.inputs)
+    if (!job->IsResident(operand++)) job->input_bytes += static_cast<int64_t>(spec.bytes());
   for (const TensorSpec& spec : part.outputs)
-    job->output_bytes += static_cast<int64_t>(spec.bytes());
+    if (!job->IsResident(operand++)) job->output_bytes += static_cast<int64_t>(spec.bytes());
   if (deps_->parts.pollers != nullptr)
     deps_->parts.pollers->Note(SaturatingAdd(job->input_bytes, job->output_bytes));
   return job;
@@ -244,7 +319,10 @@ void Request::Count(const absl::Status& end) {
   if (trace_.total_ns == 0) StopClock();
   admission_.GiveBack();  // before a client that waits for the answer sends the next
   if (span_.has_value()) trace_.trace_id = span_->trace_id;
-  deps_->metrics->Record(trace_);
+  if (kind_ == Kind::kKernel)
+    deps_->metrics->Record(trace_);
+  else
+    deps_->metrics->RecordTransfer(trace_);
   LogEnd(status);
   WarnOfReference();
   if (span_.has_value()) TraceEnd(status);
@@ -298,6 +376,8 @@ void Request::LogEnd(const absl::Status& status) const {
                                   {"total_ns", trace_.total_ns},
                                   {"error", absl::string_view(status.message())}};
   AppendCallFields(*context_, caller_, &fields);
+  if (kind_ == Kind::kTransfer)
+    return Log(level, absl::StrCat(method_, status.ok() ? " done" : " failed"), fields);
   Log(level, status.ok() ? "request done" : "request failed", fields);
 }
 

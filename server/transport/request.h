@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -80,16 +81,20 @@ void AppendCallFields(const grpc::CallbackServerContext& context,
 
 class Request {
  public:
+  // kTransfer: Put or Get, for which a kernel of the server's own choice copies. No policy limits
+  // the kernel, and no counter of requests counts it.
+  enum class Kind : uint8_t { kKernel, kTransfer };
+
   // Received now, of `caller`: see Identify. `context` outlives it.
-  Request(ExecuteDeps* deps, grpc::CallbackServerContext* context,
-          absl::StatusOr<Principal> caller);
+  Request(ExecuteDeps* deps, grpc::CallbackServerContext* context, absl::StatusOr<Principal> caller,
+          Kind kind = Kind::kKernel);
 
   // Everything but tensor data: finds the kernel and has `state` make the problem of its op, with
   // each check of names, types, shapes and attributes.
   absl::Status Read(const CallSpec& spec,
                     absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state);
   // Finds the row and the device that run each of `parts`: the request's problem, or the sizes in
-  // which it is cut. REQUIRES: it was read.
+  // which it is cut. Reserves memory for outputs that stay there. REQUIRES: it was read.
   absl::Status Choose(absl::Span<const Problem> parts);
   // Finds the next ones for the request's problem, where those that were chosen refused it with
   // `refusal`. Returns an error that refuses nothing.
@@ -108,6 +113,27 @@ class Request {
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks. The
   // first takes over the load that Choose put on the device's books.
   std::unique_ptr<Job> NewJob(const Problem& part);
+
+  // By operand, inputs first: tensors that are on the device, or stay there; null for others.
+  // Empty: there is none.
+  absl::Span<const ResidentContentPtr> residents() const { return residents_; }
+  bool keeps_outputs() const { return keep_outputs_; }
+  Kind kind() const { return kind_; }
+  ResidentOwner owner() const { return {caller_->name, admission_.resident_bytes_max()}; }
+  // The outputs' content has this digest.
+  void SetDigest(const Sha256& sha256) { keep_terms_.sha256 = sha256; }
+  // Gives names to the outputs that stay. Errors as Residents::Name. With a digest a name goes to
+  // content that was there already, if there is such.
+  absl::Status NameOutputs();
+  bool existed() const { return existed_; }
+  // A name that the answer tells, of content that the request did not bring.
+  void AddKept(Residents::Named named) { kept_.push_back(std::move(named)); }
+  // Names by output; empty: none stays, or none was named.
+  absl::Span<const Residents::Named> kept() const { return kept_; }
+  // Ends those names, which the client has not learnt.
+  void TakeBackOutputs();
+  // Bytes of operands that did not travel.
+  int64_t resident_bytes() const;
 
   // Has the request's trace tell of one of the parts that it was cut in, which has run.
   void TracePart(const RequestTrace& part);
@@ -140,6 +166,8 @@ class Request {
   std::string request_id() const;
 
  private:
+  absl::Status ReadResidents(const CallSpec& spec);
+  absl::Status ReserveOutputs();
   Question ToQuestion() const;
   // Takes what a chooser found for what runs the request.
   absl::Status Take(absl::StatusOr<Candidate> found);
@@ -155,6 +183,7 @@ class Request {
 
   ExecuteDeps* const deps_;
   grpc::CallbackServerContext* const context_;
+  const Kind kind_;
   const int64_t start_ns_;
   const absl::StatusOr<Principal> caller_;
   JobKey key_;
@@ -169,6 +198,11 @@ class Request {
   Chooser chooser_;
   Candidate chosen_;
   RequestTrace trace_;
+  absl::InlinedVector<ResidentContentPtr, 3> residents_;
+  bool keep_outputs_ = false;
+  Residents::Terms keep_terms_;
+  std::vector<Residents::Named> kept_;
+  bool existed_ = false;
 };
 
 }  // namespace warpcall

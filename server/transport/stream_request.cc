@@ -1,6 +1,7 @@
 #include "server/transport/stream_request.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -24,6 +25,8 @@ constexpr int64_t kHeldPieceBytesMin = 256;
 constexpr int64_t kWindowPerSharedBytes = 4;
 // But a window takes at most one part in so many of the staging that the shared inputs leave.
 constexpr int64_t kStagingShare = 2;
+// Puts tensors on devices and gets them back.
+constexpr char kCopyKernel[] = "identity";
 
 int64_t BytesOf(const Problem& problem) {
   int64_t bytes = 0;
@@ -55,14 +58,42 @@ Slices Among(const wire::FragmentedBytes& data, const Slices& slices) {
 absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   RETURN_IF_ERROR(request_.Admit("ExecuteStream"));
   RETURN_IF_ERROR(header_.Decode(header.pieces));
-  RETURN_IF_ERROR(request_.Read(ToCallSpec(header_.header()),
-                                [this](const Op& op) { return ToProblem(header_.header(), op); }));
+  keep_terms_.ttl_ns = header_.header().keep_ttl_ns();
+  return OpenHeader();
+}
+
+absl::Status StreamRequest::OpenPut(const TensorSpec& spec, const std::string& device,
+                                    const Residents::Terms& terms) {
+  v1::ExecuteRequest* const header = header_.mutable_header();
+  header->set_kernel(kCopyKernel);
+  header->set_device(device);
+  header->set_keep_outputs(true);
+  v1::Tensor* const input = header->add_inputs();
+  input->set_data_type(static_cast<v1::DataType>(spec.data_type));
+  input->mutable_shape()->Assign(spec.dims.begin(), spec.dims.end());
+  keep_terms_ = terms;
+  return OpenHeader();
+}
+
+absl::Status StreamRequest::OpenGet(const std::string& handle) {
+  header_.mutable_header()->set_kernel(kCopyKernel);
+  header_.mutable_header()->add_inputs()->set_handle(handle);
+  return OpenHeader();
+}
+
+absl::Status StreamRequest::OpenHeader() {
+  RETURN_IF_ERROR(header_.FindResidents(&deps_->engine->residents(), request_.caller()->name));
+  CallSpec asked = header_.Spec();
+  asked.keep_terms = keep_terms_;
+  RETURN_IF_ERROR(
+      request_.Read(asked, [this](const Op& op) { return ToProblem(header_.header(), op); }));
   for (size_t i = 0; i < header_.input_count(); ++i) {
     if (header_.data(i).size == 0) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("input ", i, " (", request_.kernel().op->input_names[i], ") has ",
                      header_.data(i).size, " bytes of data in the header; they come in chunks"));
   }
+  RETURN_IF_ERROR(CheckResidents());
   RETURN_IF_ERROR(Plan());
   // The last window may be smaller than the others, and a row may take only one of the sizes.
   const Problem sizes[] = {full_, last_};
@@ -73,9 +104,39 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
       request_.Hold(SaturatingMultiply(std::min(windows_, kWindowsUnderWayMax), BytesOf(full_))));
   header_.ReleaseData();
   for (const TensorSpec& spec : request_.problem().inputs)
-    inputs_.emplace_back(static_cast<int64_t>(spec.bytes()));
+    inputs_.emplace_back(IsResident(inputs_.size()) ? 0 : static_cast<int64_t>(spec.bytes()));
   shared_.resize(inputs_.size());
   return absl::OkStatus();
+}
+
+// A client that has a tensor on the device and wants parts of it has no use for a stream.
+absl::Status StreamRequest::CheckResidents() const {
+  const Op& op = *request_.kernel().op;
+  const Problem& problem = request_.problem();
+  for (size_t i = 0; request_.kind() == Request::Kind::kKernel && i < problem.inputs.size(); ++i)
+    if (IsResident(i) && PartsOf(op, problem) > 1 && RoleOf(op, problem, i) == OperandRole::kSplit)
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", i, " (", op.input_names[i], ") is a handle, but each part of the ",
+                       "problem has a piece of it; Execute takes it"));
+  return absl::OkStatus();
+}
+
+int64_t StreamRequest::AlignedParts() const {
+  const Problem& problem = request_.problem();
+  size_t step = 1;
+  size_t operand = 0;
+  const auto add = [&](const TensorSpec& spec) {
+    const bool split = RoleOf(*request_.kernel().op, problem, operand) == OperandRole::kSplit;
+    const size_t bytes = spec.bytes() / static_cast<size_t>(parts_);
+    const bool stays =
+        IsResident(operand) || (request_.keeps_outputs() && operand >= problem.inputs.size());
+    if (split && stays)
+      step = std::max(step, kOperandAlignmentBytes / std::gcd(kOperandAlignmentBytes, bytes));
+    ++operand;
+  };
+  absl::c_for_each(problem.inputs, add);
+  absl::c_for_each(problem.outputs, add);
+  return static_cast<int64_t>(step);
 }
 
 int64_t StreamRequest::PartsPerWindow() const {
@@ -97,7 +158,8 @@ int64_t StreamRequest::PartsPerWindow() const {
   };
   for (const TensorSpec& spec : problem.inputs) fit(spec);
   for (const TensorSpec& spec : problem.outputs) fit(spec);
-  return std::clamp<int64_t>(parts, 1, parts_);
+  const int64_t step = AlignedParts();
+  return std::clamp<int64_t>(parts / step * step, std::min(step, parts_), parts_);
 }
 
 absl::Status StreamRequest::Plan() {
@@ -148,6 +210,9 @@ absl::Status StreamRequest::Add(const wire::ChunkView& chunk, const Slices& slic
   if (const auto bytes = static_cast<int64_t>(chunk.data.size); bytes > kChunkBytesMax)
     return TooMuch(
         absl::StrCat("a chunk has ", bytes, " bytes of data; the limit is ", kChunkBytesMax));
+  if (IsResident(static_cast<size_t>(chunk.input_index)))
+    return absl::InvalidArgumentError(
+        absl::StrCat("a chunk is for input ", chunk.input_index, ", which is a handle"));
   ChunkAssembler& input = inputs_[static_cast<size_t>(chunk.input_index)];
   const int64_t gathered_bytes = input.gathered_bytes();
   const absl::Status status = input.Add(chunk.offset, Among(chunk.data, slices));
@@ -211,6 +276,7 @@ bool StreamRequest::IsShared(size_t input) const {
 
 Slices StreamRequest::TakeInput(size_t input, int64_t bytes) {
   WARPCALL_CHECK(input < inputs_.size(), input, inputs_.size());
+  if (IsResident(input)) return {};
   if (!IsShared(input)) return inputs_[input].Take(bytes);
   if (windows_taken_ == 0) shared_[input] = inputs_[input].Take(bytes);
   if (windows_taken_ == windows_ - 1) return std::move(shared_[input]);
@@ -224,6 +290,7 @@ std::unique_ptr<Window> StreamRequest::TakeWindow() {
   const Problem& problem = ProblemOf(windows_taken_);
   const auto bytes = [&](size_t i) { return static_cast<int64_t>(problem.inputs[i].bytes()); };
   for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (IsResident(i)) continue;
     const int64_t begin =
         IsShared(i) ? 0 : windows_taken_ * static_cast<int64_t>(full_.inputs[i].bytes());
     if (inputs_[i].complete_bytes() < begin + bytes(i)) return nullptr;
@@ -248,6 +315,12 @@ std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
   window->trace.data_type = trace.data_type;
   window->trace.work = request_.kernel().op->work(*window->problem);
   std::unique_ptr<Job> job = request_.NewJob(*window->problem);
+  const Problem& whole = request_.problem();
+  for (size_t i = 0; i < job->residents.size(); ++i)
+    if (RoleOf(*job->op, whole, i) == OperandRole::kSplit)
+      job->residents[i].offset = static_cast<size_t>(OffsetOf(
+          *window, i < whole.inputs.size() ? whole.inputs[i].bytes()
+                                           : whole.outputs[i - whole.inputs.size()].bytes()));
   // The row that took over the first window may not take a window of another size.
   if (!(*window->problem == ProblemOf(0))) {
     window->trace.row = chosen_row_;
@@ -289,9 +362,19 @@ void StreamRequest::NoteRan(const Window& window) {
 }
 
 int64_t StreamRequest::OutputOffset(const Window& window, size_t output) const {
-  WARPCALL_CHECK(output < request_.problem().outputs.size() && parts_ > 0, output, parts_);
-  const auto bytes = static_cast<int64_t>(request_.problem().outputs[output].bytes());
-  return bytes / parts_ * window.first_part;
+  WARPCALL_CHECK(output < request_.problem().outputs.size(), output);
+  return OffsetOf(window, request_.problem().outputs[output].bytes());
+}
+
+int64_t StreamRequest::OffsetOf(const Window& window, size_t bytes) const {
+  WARPCALL_CHECK(parts_ > 0, parts_);
+  return static_cast<int64_t>(bytes) / parts_ * window.first_part;
+}
+
+absl::Status StreamRequest::Describe(v1::ExecuteResponse* response) {
+  RETURN_IF_ERROR(request_.NameOutputs());
+  warpcall::Describe(&request_, response);
+  return absl::OkStatus();
 }
 
 }  // namespace warpcall

@@ -28,7 +28,9 @@ struct Window {
   absl::InlinedVector<Slices, 2> inputs;
   RequestTrace trace;
   JobKey key;
-  enum class State : uint8_t { kToSubmit, kSubmitted, kRan } state = State::kToSubmit;
+  enum class State : uint8_t { kPreparing, kToSubmit, kSubmitted, kRan };
+  State state = State::kToSubmit;
+  bool inputs_released = false;
   StagingBuffers outputs;
 };
 
@@ -47,13 +49,19 @@ inline constexpr int64_t kStreamProgressBytes = 1 << 20;
 class StreamRequest {
  public:
   StreamRequest(ExecuteDeps* deps, grpc::CallbackServerContext* context,
-                absl::StatusOr<Principal> caller)
-      : deps_(deps), request_(deps, context, std::move(caller)) {}
+                absl::StatusOr<Principal> caller, Request::Kind kind = Request::Kind::kKernel)
+      : deps_(deps), request_(deps, context, std::move(caller), kind) {}
 
   // Reads the header, plans the windows, chooses row and device.
   absl::Status Open(const wire::FragmentedBytes& header);
+  // Likewise a tensor that is to stay on `device`, with no bytes yet; `terms` were checked.
+  absl::Status OpenPut(const TensorSpec& spec, const std::string& device,
+                       const Residents::Terms& terms);
+  // Likewise a tensor that is on a device, with all of its bytes.
+  absl::Status OpenGet(const std::string& handle);
   // First message of the response.
   void DescribeOutputs(v1::ExecuteResponse* response);
+  Request& request() { return request_; }
 
   // A chunk that lies in `slices`. INVALID_ARGUMENT for bytes that don't belong to an input or
   // come twice; RESOURCE_EXHAUSTED for more than kChunkBytesMax of them.
@@ -84,11 +92,20 @@ class StreamRequest {
   int64_t OutputOffset(const Window& window, size_t output) const;
 
   // Last message of the response, and the end of the request.
-  void Describe(v1::ExecuteResponse* response) { warpcall::Describe(&request_, response); }
+  absl::Status Describe(v1::ExecuteResponse* response);
   grpc::Status End(const absl::Status& status) { return request_.End(status); }
 
  private:
+  absl::Status OpenHeader();
+  absl::Status CheckResidents() const;
   absl::Status Plan();
+  bool IsResident(size_t operand) const {
+    return operand < request_.residents().size() && request_.residents()[operand] != nullptr;
+  }
+  // The least number of parts after which every operand on the device is aligned again.
+  int64_t AlignedParts() const;
+  // Bytes before the window in an operand of so many bytes, of which each part has its own.
+  int64_t OffsetOf(const Window& window, size_t bytes) const;
   // At least one; see stream_window_bytes.
   int64_t PartsPerWindow() const;
   bool IsShared(size_t input) const;
@@ -101,6 +118,7 @@ class StreamRequest {
   ExecuteDeps* const deps_;
   Request request_;
   DecodedRequest header_;
+  Residents::Terms keep_terms_;
   int64_t parts_ = 0;
   int64_t parts_per_window_ = 0;
   int64_t windows_ = 0;

@@ -87,11 +87,37 @@ class WatchedStream : public Base {
   SendWatch::Sending sending_;
 };
 
+// The reactor of a method that reads a stream and answers once.
+class WatchedReader : public grpc::ServerReadReactor<grpc::ByteBuffer> {
+ public:
+  void OnDone() final {
+    sending_.End();
+    OnOver();
+  }
+
+ protected:
+  WatchedReader(const ExecuteDeps& deps, grpc::CallbackServerContext* context)
+      : sending_(deps.parts.sends, context) {}
+
+  // Sends the response, of so many bytes, and `end`.
+  void FinishWith(const grpc::Status& end, size_t bytes) {
+    sending_.Begin(bytes);
+    grpc::ServerReadReactor<grpc::ByteBuffer>::Finish(end);
+  }
+
+  virtual void OnWritten(bool ok) = 0;
+  virtual void OnOver() = 0;
+
+ private:
+  SendWatch::Sending sending_;
+};
+
 using WatchedWriter = WatchedStream<grpc::ServerWriteReactor<grpc::ByteBuffer>>;
 using WatchedBidi = WatchedStream<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>;
 
 // A call whose events come one after the other, in a strand: every method but OnReadDone runs
-// there. One read and one write are outstanding at most. `Watched`: WatchedWriter or WatchedBidi.
+// there. One read and one write are outstanding at most. `Watched`: WatchedReader, WatchedWriter or
+// WatchedBidi.
 // Lives until gRPC and all others that hold it have released it.
 template <typename Watched>
 class StreamCall : public Watched, private OpenStream {
@@ -124,7 +150,7 @@ class StreamCall : public Watched, private OpenStream {
   }
 
   // gRPC has sent the message, or has not.
-  virtual void Written(bool ok) = 0;
+  virtual void Written(bool) {}
   // The call ends with `status` as soon as nothing is under way.
   virtual void Fail(const absl::Status& status) = 0;
   // Does what can be done by now.

@@ -106,7 +106,7 @@ class CapacityTest(unittest.TestCase):
     def of_flags(self, settings):
         """All values that a formula may want of a server on the CPU, by its flags."""
         defaults = facts.flags_of(WARPCALLD)
-        names = [*SMALL, "benchmark_mib"]
+        names = [*SMALL, "benchmark_mib", "resident_mib"]
         return {name: int(settings.get(name, defaults[name])) for name in names} | {
             "devices": 1, "gpus": 0, "processes": 1}
 

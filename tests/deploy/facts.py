@@ -57,7 +57,7 @@ class Settings:
     def memory_mib(self, devices):
         """Host memory that the flags let the server hold: `sum_mib` of its log."""
         return (devices * (self.number("staging_mib") + self.number("queue_mib"))
-                + self.number("reception_mib") + 4 * self.number("max_message_mib"))
+                + self.number("reception_mib") + 4 * self.number("max_message_mib") + self.number("resident_mib"))
 
 
 def quantity(text):

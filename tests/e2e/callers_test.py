@@ -53,7 +53,7 @@ class CallersTest(AccessCase):
         for call in calls:
             with self.subTest(call=call):
                 self.assert_refused(server, "UNAUTHENTICATED: missing token", *call)
-                self.assert_refused(server, "UNAUTHENTICATED: the token of this call is none", *bad, *call)
+                self.assert_refused(server, "UNAUTHENTICATED: unknown token", *bad, *call)
                 self.assert_done(server, *good, *call)
         self.assert_done(server, "health")
         self.assertEqual([self.ends(server, token=token) for token in (ALICE, BOB, None, ALICE + "x")],
@@ -66,7 +66,7 @@ class CallersTest(AccessCase):
         self.assertEqual(refused, 3)  # identity twice, and a stream
         # Operators find out who called, by any method.
         for method in ("ListDevices", "ListKernels"):
-            line = f'msg="request failed" peer=ipv4:127.* method={method} code=UNAUTHENTICATED error="the token'
+            line = f'msg="request failed" peer=ipv4:127.* method={method} code=UNAUTHENTICATED error="unknown token'
             self.assertTrue(eventually(lambda: re.search(line, server.log_text())), method)
         self.assertNotIn(ALICE, server.log_text())
         self.assertEqual(server.stop(), 0)

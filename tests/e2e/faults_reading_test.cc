@@ -234,8 +234,8 @@ std::map<std::string, std::string> Requests() {
 
 // Methods that refuse every request here: a status needs no leave of the client's.
 constexpr const char* kRefusing[] = {
-    "RepositoryModelLoad", "RepositoryModelUnload",      "TraceSetting",
-    "LogSettings",         "SystemSharedMemoryRegister", "CudaSharedMemoryRegister",
+    "RepositoryModelLoad",        "RepositoryModelUnload",    "TraceSetting", "LogSettings",
+    "SystemSharedMemoryRegister", "CudaSharedMemoryRegister", "Get",          "Put",
 };
 
 bool Refuses(const std::string& method) {

@@ -93,7 +93,7 @@ fractions=$(grep -oP '^ *--\K\w+(?= FLOAT)' <<<"$help")
 [ "$(wc -w <<<"$fractions")" -ge 6 ] || { echo "--help has few flags with fractions: $fractions"; failures=1; }
 for flag in $fractions; do refused "--$flag=nan" "$flag" nan 'not in range'; done
 for flag in listen metrics_listen devices gpus_min lanes_per_device busy_poll_us pollers staging_mib max_message_mib queue_limit \
-  queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds max_connection_age_seconds send_seconds self_test compile_cache tuning_cache \
+  queue_mib reception_mib resident_mib resident_ttl_seconds resident_ttl_seconds_max lame_duck_seconds drain_seconds max_run_seconds max_connection_age_seconds send_seconds self_test compile_cache tuning_cache \
   check check_flags log_level log_format flagfile inspect inspect_seconds inspect_queue allow_shared_memory \
   otlp_endpoint otlp_sample_ratio load_reports tls_cert tls_key tls_client_ca token_file policy_file insecure; do
   [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }

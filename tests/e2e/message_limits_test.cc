@@ -123,7 +123,7 @@ std::string Flat(const grpc::ByteBuffer& message) {
 // 64 KiB the rest of the message.
 bool TakesTensors(const std::string& method) {
   const std::string name = method.substr(method.rfind('/') + 1);
-  return name == "Execute" || name == "ExecuteStream" || name == "Profile" ||
+  return name == "Execute" || name == "ExecuteStream" || name == "Profile" || name == "Put" ||
          name == "ModelInfer" || name == "ModelStreamInfer";
 }
 

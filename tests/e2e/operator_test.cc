@@ -125,8 +125,8 @@ TEST(OperatorTest, StagingBeyondTheMachinesMemoryIsRefusedWithTheSum) {
       {"--metrics_listen=127.0.0.1:0", "--listen=127.0.0.1:0", "--staging_mib=1048576"});
   EXPECT_EQ(failure.status, kFailed);
   EXPECT_THAT(failure.said, HasSubstr("--staging_mib: 1048576 MiB for each of 1 device is more"));
-  // 1 TiB, 2048 and 2048, and three times 512.
-  EXPECT_THAT(failure.said, HasSubstr("the flags allow 1054720 MiB in all"));
+  // 1 TiB, 2048 and 2048, four times 512, and 1024.
+  EXPECT_THAT(failure.said, HasSubstr("the flags allow 1055744 MiB in all"));
 }
 
 // Sets a variable for processes that are started while it lives.

@@ -181,7 +181,7 @@ class PhasesTest(unittest.TestCase):
         for flags, status, said in [
                 (["--self_test=off"], None, "serving on 127.0.0.1:"),
                 (["--queue_limit=0"], 2, "queue_limit: Value 0 not in range"),
-                ([f"--flagfile={self.folder}/flags"], 2, "queue_limt is no flag"),
+                ([f"--flagfile={self.folder}/flags"], 2, "flag queue_limt is unknown"),
                 (["--check_flags"], 0, "are valid"),
                 (["--check_flags", "--token_file=/no/tokens"], 2, "token_file: /no/tokens"),
                 (["--token_file=/no/tokens"], 1, "token_file: /no/tokens"),

@@ -188,7 +188,7 @@ class SignalsTest(unittest.TestCase):
         server = self.serve("--self_test=off", "--drain_seconds=20")
         child = self.stop_measurement(server)
         client = server.start_client("bench", "gelu", "--shape", "64", "--iterations", "3")
-        self.assertIn("waits for 1 call before it", client.stderr.readline().decode())
+        self.assertIn("queued behind 1 call", client.stderr.readline().decode())
         server.process.send_signal(signal.SIGINT)
         client.communicate(timeout=SECONDS_MAX)
         self.assertEqual(client.returncode, 0)

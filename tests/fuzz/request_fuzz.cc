@@ -1,4 +1,5 @@
-// The first byte chooses the fragments, the others are the message.
+// The first byte chooses the fragments, the others are the message: an ExecuteRequest, and a
+// PutHeader.
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/targets.h"
 #include "tests/proto/split_check.h"
@@ -8,7 +9,9 @@ namespace warpcall::testing {
 std::string FuzzRequest(absl::string_view input) {
   FuzzInput decisions(input);
   const uint8_t fragments = decisions.Byte();
-  return CompareWithProtobuf(decisions.Rest(), fragments);
+  const absl::string_view message = decisions.Rest();
+  std::string difference = CompareWithProtobuf(message, fragments);
+  return difference.empty() ? ComparePutWithProtobuf(message, fragments) : difference;
 }
 
 }  // namespace warpcall::testing

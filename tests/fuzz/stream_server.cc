@@ -71,8 +71,8 @@ absl::StatusOr<std::string> StreamServer::Run(std::unique_ptr<Job> job) {
 }
 
 absl::StatusOr<std::unique_ptr<Job>> StreamServer::MakeJob(DecodedRequest* decoded, Request* call) {
-  RETURN_IF_ERROR(call->Read(ToCallSpec(decoded->header()),
-                             [&](const Op& op) { return ToProblem(decoded->header(), op); }));
+  RETURN_IF_ERROR(
+      call->Read(decoded->Spec(), [&](const Op& op) { return ToProblem(decoded->header(), op); }));
   RETURN_IF_ERROR(decoded->CheckDataBytes(*call->kernel().op, call->problem()));
   RETURN_IF_ERROR(call->Choose(absl::MakeConstSpan(&call->problem(), 1)));
   std::unique_ptr<Job> job = call->NewJob(call->problem());

@@ -34,6 +34,7 @@ class StreamServer {
  private:
   class NoMetrics final : public MetricsSink {
     void Record(const RequestTrace&) override {}
+    void RecordTransfer(const RequestTrace&) override {}
     void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
     void RecordInspectionUse(const InspectionUse&) override {}
     void NoteAchievedOccupancy(int, int, double) override {}

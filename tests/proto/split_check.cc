@@ -53,6 +53,13 @@ std::string TakeData(const wire::SplitMessage& split, v1::ExecuteRequest* whole)
   return "";
 }
 
+std::string TakeData(const wire::SplitMessage& split, v1::PutHeader* whole) {
+  if (split.tensor_data.size() != 1) return absl::StrCat(split.tensor_data.size(), " tensors");
+  if (TextOf(split.tensor_data[0]) != whole->tensor().data()) return "the tensor's data differ";
+  if (whole->has_tensor()) whole->mutable_tensor()->clear_data();
+  return "";
+}
+
 std::string TakeData(const wire::SplitMessage& split, inference::ModelInferRequest* whole) {
   if (static_cast<int>(split.tensor_data.size()) != whole->inputs_size() ||
       static_cast<int>(split.raw_data.size()) != whole->raw_input_contents_size())
@@ -82,6 +89,11 @@ std::string TakeData(const wire::SplitMessage& split, inference::ModelInferReque
 absl::Status SplitAs(const v1::ExecuteRequest&, absl::Span<const wire::Bytes> fragments,
                      wire::SplitMessage* split) {
   return wire::SplitTensors(fragments, wire::kExecuteRequestInputs, split);
+}
+
+absl::Status SplitAs(const v1::PutHeader&, absl::Span<const wire::Bytes> fragments,
+                     wire::SplitMessage* split) {
+  return wire::SplitPutHeader(fragments, split);
 }
 
 absl::Status SplitAs(const inference::ModelInferRequest&, absl::Span<const wire::Bytes> fragments,
@@ -119,6 +131,10 @@ std::string Compare(absl::string_view message, uint32_t seed) {
 
 std::string CompareWithProtobuf(absl::string_view message, uint32_t seed) {
   return Compare<v1::ExecuteRequest>(message, seed);
+}
+
+std::string ComparePutWithProtobuf(absl::string_view message, uint32_t seed) {
+  return Compare<v1::PutHeader>(message, seed);
 }
 
 std::string CompareInferWithProtobuf(absl::string_view message, uint32_t seed) {

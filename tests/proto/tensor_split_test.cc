@@ -14,6 +14,7 @@
 namespace warpcall {
 namespace {
 
+using testing::ComparePutWithProtobuf;
 using testing::CompareWithProtobuf;
 using testing::Field;
 using testing::Group;
@@ -139,6 +140,30 @@ void ExpectEveryFieldComesThrough(int tensor_field) {
 TEST(TensorSplit, EveryFieldOfTheContractComesThrough) {
   ExpectEveryFieldComesThrough<v1::ExecuteRequest>(wire::kExecuteRequestInputs);
   ExpectEveryFieldComesThrough<v1::ExecuteResponse>(wire::kExecuteResponseOutputs);
+}
+
+// Its tensor is no element of a list: given several times it is merged, and the last data count.
+TEST(TensorSplit, AgreesOnAPutHeader) {
+  v1::PutHeader header;
+  header.set_label("w1");
+  header.set_sha256(std::string(32, 's'));
+  header.set_evictable(true);
+  const std::string bare = header.SerializeAsString();
+  *header.mutable_tensor() = Sample().inputs(0);
+  const std::string whole = header.SerializeAsString();
+  v1::PutHeader shape_alone;
+  shape_alone.mutable_tensor()->add_shape(7);
+  for (const std::string& message : {bare, whole, whole + whole, whole + bare,
+                                     whole + shape_alone.SerializeAsString(), std::string()})
+    for (size_t end = 0; end <= message.size(); end += end + 40 < message.size() ? 40 : 1)
+      EXPECT_EQ(ComparePutWithProtobuf(message.substr(0, end), static_cast<uint32_t>(end)), "")
+          << end;
+  const wire::Bytes bytes(whole);
+  wire::SplitMessage split;
+  ASSERT_TRUE(wire::SplitPutHeader(absl::MakeConstSpan(&bytes, 1), &split).ok());
+  ASSERT_EQ(split.tensor_data.size(), 1u);
+  EXPECT_EQ(split.tensor_data[0].size, 2400u);
+  EXPECT_LT(split.header.size(), 200u);
 }
 
 TEST(TensorSplit, RefusesHeadersOverTheLimit) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -21,6 +22,8 @@ namespace {
 
 // From this size on, memory uses huge pages: a fault every 2 MiB instead of every 4 KiB.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
+// From this size on, memory is mapped by itself: the system allows some 65 000 mappings.
+constexpr size_t kMappedBytes = size_t{128} << 10;
 
 int64_t NowNs() {
   timespec now;
@@ -39,6 +42,14 @@ std::string ModelName() {
 }
 
 absl::StatusOr<void*> Map(size_t bytes) {
+  if (bytes < kMappedBytes) {
+    const size_t rounded =
+        (bytes + kOperandAlignmentBytes - 1) / kOperandAlignmentBytes * kOperandAlignmentBytes;
+    void* const memory = std::aligned_alloc(kOperandAlignmentBytes, rounded);
+    if (memory != nullptr) return memory;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the system refused ", bytes, " bytes of memory"));
+  }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
@@ -46,6 +57,13 @@ absl::StatusOr<void*> Map(size_t bytes) {
         absl::StrCat("the system refused ", bytes, " bytes of memory: ", strerror(errno)));
   if (bytes >= kHugePageBytes) madvise(memory, bytes, MADV_HUGEPAGE);
   return memory;
+}
+
+void Unmap(void* memory, size_t bytes) {
+  if (bytes < kMappedBytes)
+    std::free(memory);
+  else
+    munmap(memory, bytes);
 }
 
 class CpuStream final : public Stream {
@@ -129,7 +147,7 @@ absl::StatusOr<Buffer> CpuDevice::AllocateStaging(size_t bytes) {
   if (!memory.ok()) return memory.status();
   // No owner: responses that are still being sent may outlive the device.
   return Buffer(
-      *memory, bytes, [](void*, void* data, size_t size) { munmap(data, size); }, nullptr);
+      *memory, bytes, [](void*, void* data, size_t size) { Unmap(data, size); }, nullptr);
 }
 
 absl::StatusOr<Buffer> CpuDevice::AllocateMemory(size_t bytes) {
@@ -149,7 +167,7 @@ absl::StatusOr<Buffer> CpuDevice::AllocateMemory(size_t bytes) {
   return Buffer(
       *memory, bytes,
       [](void* owner, void* data, size_t size) {
-        munmap(data, size);
+        Unmap(data, size);
         const int64_t before =
             static_cast<CpuDevice*>(owner)->used_bytes_.fetch_sub(static_cast<int64_t>(size));
         WARPCALL_DCHECK(before >= static_cast<int64_t>(size), before, size);

@@ -28,6 +28,8 @@ class CpuDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
   // Address space only: pages appear when they are first written.
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
+  int64_t resident_bytes_max() const override { return int64_t{1} << 30; }
+  absl::StatusOr<Buffer> AllocateResident(size_t bytes) override { return AllocateMemory(bytes); }
   bool KernelsUseStaging(size_t, bool) const override { return true; }
   size_t round_bytes() const override { return 0; }
   MemoryUsage memory_usage() const override;

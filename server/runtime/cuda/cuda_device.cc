@@ -26,6 +26,9 @@ constexpr size_t kUseStagingRereadBytesMax = size_t{64} << 10;
 // rounds of 2, 4, 8 and 16 MiB.
 constexpr size_t kRoundBytes = size_t{16} << 20;
 
+// Freed memory of tensors that stayed, kept for the next ones: the rest is for kernels.
+constexpr uint64_t kResidentKeptBytes = uint64_t{256} << 20;
+
 // True once a GPU of this process was lost. CUDA 13 with driver 580 then answers every call of
 // the process with that GPU's error, those for other GPUs too, so all of them are lost. Seen on
 // two H200s, for a trap and for an illegal address, with any thread, pinned memory or memory
@@ -59,7 +62,13 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int ordinal,
   RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(device->Describe());
   RETURN_IF_ERROR(cuda::CheckDeviceCode(device->properties_));
-  RETURN_IF_ERROR(device->CreatePool());
+  // Without it the pool returns free memory to the system at every synchronisation.
+  constexpr uint64_t kKeepAll = std::numeric_limits<uint64_t>::max();
+  ASSIGN_OR_RETURN(device->pool_, device->CreatePool(kKeepAll));
+  ASSIGN_OR_RETURN(device->resident_pool_, device->CreatePool(kResidentKeptBytes));
+  RETURN_IF_ERROR(
+      device->Check(cudaStreamCreateWithFlags(&device->resident_stream_, cudaStreamNonBlocking),
+                    "creating a stream for tensors that stay"));
   device->libraries_ = std::make_unique<cuda::Libraries>(compile_cache);
   return device;
 }
@@ -85,22 +94,24 @@ absl::Status CudaDevice::Describe() {
   return absl::OkStatus();
 }
 
-absl::Status CudaDevice::CreatePool() {
-  cudaMemPoolProps pool = {};
-  pool.allocType = cudaMemAllocationTypePinned;
-  pool.location = {cudaMemLocationTypeDevice, ordinal_};
-  RETURN_IF_ERROR(Check(cudaMemPoolCreate(&pool_, &pool), "creating a memory pool"));
-  // Without it the pool returns free memory to the system at every synchronisation.
-  uint64_t keep_all = std::numeric_limits<uint64_t>::max();
-  return Check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all),
-               "setting up the memory pool");
+absl::StatusOr<cudaMemPool_t> CudaDevice::CreatePool(uint64_t kept_bytes) {
+  cudaMemPoolProps properties = {};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeDevice, ordinal_};
+  cudaMemPool_t pool = nullptr;
+  RETURN_IF_ERROR(Check(cudaMemPoolCreate(&pool, &properties), "creating a memory pool"));
+  RETURN_IF_ERROR(Check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept_bytes),
+                        "setting up the memory pool"));
+  return pool;
 }
 
 CudaDevice::~CudaDevice() {
   MakeCurrent().IgnoreError();
   plans().Clear();
   libraries_.reset();
-  if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
+  if (resident_stream_ != nullptr) cudaStreamDestroy(resident_stream_);
+  for (const cudaMemPool_t pool : {pool_, resident_pool_})
+    if (pool != nullptr) cudaMemPoolDestroy(pool);
 }
 
 absl::Status CudaDevice::Check(cudaError_t error, absl::string_view what) {
@@ -140,6 +151,20 @@ absl::Status CudaDevice::PinStaging(void* data, size_t bytes) {
 }
 
 absl::StatusOr<Buffer> CudaDevice::AllocateMemory(size_t bytes, cudaStream_t stream) {
+  return AllocateFrom(pool_, bytes, stream);
+}
+
+absl::StatusOr<Buffer> CudaDevice::AllocateResident(size_t bytes) {
+  RETURN_IF_ERROR(MakeCurrent());
+  Buffer memory;
+  ASSIGN_OR_RETURN(memory, AllocateFrom(resident_pool_, bytes, resident_stream_));
+  // Other streams use it from here on.
+  RETURN_IF_ERROR(Check(cudaStreamSynchronize(resident_stream_), "allocating memory"));
+  return memory;
+}
+
+absl::StatusOr<Buffer> CudaDevice::AllocateFrom(cudaMemPool_t pool, size_t bytes,
+                                                cudaStream_t stream) {
   if (bytes == 0) return Buffer();
   if (bytes > static_cast<size_t>(properties_.memory_bytes))
     return absl::ResourceExhaustedError(absl::StrCat("the work needs ", bytes, " bytes; ",
@@ -150,7 +175,7 @@ absl::StatusOr<Buffer> CudaDevice::AllocateMemory(size_t bytes, cudaStream_t str
     cudaStream_t stream;
   };
   void* memory = nullptr;
-  RETURN_IF_ERROR(Check(cudaMallocFromPoolAsync(&memory, bytes, pool_, stream),
+  RETURN_IF_ERROR(Check(cudaMallocFromPoolAsync(&memory, bytes, pool, stream),
                         absl::StrCat("allocating ", bytes, " bytes beside ", used_bytes_.load(),
                                      " in use of ", properties_.memory_bytes)));
   used_bytes_.fetch_add(static_cast<int64_t>(bytes));
@@ -172,11 +197,14 @@ bool CudaDevice::KernelsUseStaging(size_t bytes, bool suits_host_memory) const {
 size_t CudaDevice::round_bytes() const { return kRoundBytes; }
 
 MemoryUsage CudaDevice::memory_usage() const {
-  uint64_t reserved = 0;
-  if (!healthy() ||
-      cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved) != cudaSuccess)
-    reserved = 0;
-  return {properties_.memory_bytes, used_bytes_.load(), static_cast<int64_t>(reserved)};
+  int64_t reserved = 0;
+  for (const cudaMemPool_t pool : {pool_, resident_pool_}) {
+    uint64_t bytes = 0;
+    if (healthy() &&
+        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &bytes) == cudaSuccess)
+      reserved += static_cast<int64_t>(bytes);
+  }
+  return {properties_.memory_bytes, used_bytes_.load(), reserved};
 }
 
 compiled::Counts CudaDevice::compile_counts() const { return libraries_->compiler().counts(); }

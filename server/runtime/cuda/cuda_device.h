@@ -32,6 +32,8 @@ class CudaDevice final : public Device {
   bool healthy() const override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
+  int64_t resident_bytes_max() const override { return properties_.memory_bytes / 4; }
+  absl::StatusOr<Buffer> AllocateResident(size_t bytes) override;
   bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const override;
   size_t round_bytes() const override;
   bool pools_memory() const override { return true; }
@@ -55,11 +57,14 @@ class CudaDevice final : public Device {
  private:
   explicit CudaDevice(int ordinal) : ordinal_(ordinal) {}
   absl::Status Describe();
-  absl::Status CreatePool();
+  absl::StatusOr<cudaMemPool_t> CreatePool(uint64_t kept_bytes);
+  absl::StatusOr<Buffer> AllocateFrom(cudaMemPool_t pool, size_t bytes, cudaStream_t stream);
 
   const int ordinal_;
   DeviceProperties properties_;
   cudaMemPool_t pool_ = nullptr;
+  cudaMemPool_t resident_pool_ = nullptr;
+  cudaStream_t resident_stream_ = nullptr;  // orders what that pool hands out and gets back
   std::unique_ptr<cuda::Libraries> libraries_;
   std::atomic<int64_t> used_bytes_{0};
 };

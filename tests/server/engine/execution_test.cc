@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -135,6 +136,91 @@ TEST_F(ExecutionTest, ASharedInputIsCopiedOnceAndEveryRoundHasAllOfIt) {
   EXPECT_EQ(control_.copies, 2 * control_.rounds + 1);
   for (size_t i = 0; i < y.size(); ++i)
     ASSERT_EQ(y[i], x[i / kColumns * kX] + weight[i % kColumns]) << i;
+}
+
+// y[i, j] = x[i, 0] + weight[j], on a device that keeps its memory apart from staging, with some of
+// the operands there already.
+class ResidentOperandsTest : public ExecutionTest {
+ protected:
+  static constexpr int64_t kRows = 1000, kX = 3, kColumns = 5;
+
+  ResidentOperandsTest() {
+    residents_.AddDevice({"fake:0", DeviceKind::kCpu, 1 << 20, [](size_t bytes) {
+                            return absl::StatusOr<Buffer>(Buffer(
+                                std::malloc(bytes), bytes,
+                                [](void*, void* data, size_t) { std::free(data); }, nullptr));
+                          }});
+    for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i);
+    for (size_t i = 0; i < weight_.size(); ++i) weight_[i] = 0.25f * static_cast<float>(i);
+    row_.implementation.plan = PlanBy(AddWeight);
+    control_.round_bytes = 4 << 10;
+  }
+
+  // A tensor on the device, `before` floats behind its beginning, with these values or with room
+  // for them.
+  ResidentPlace Stay(const std::vector<float>& values, bool is_output, size_t before = 0) {
+    const auto count = static_cast<int64_t>(before + values.size());
+    ResidentContentPtr content =
+        *residents_.Reserve({"alice"}, TensorSpec{DataType::kFloat32, {count}}, 0);
+    if (!is_output) {
+      EXPECT_TRUE(content->Allocate().ok());
+      std::copy(values.begin(), values.end(), reinterpret_cast<float*>(content->data()) + before);
+    }
+    return {std::move(content), before * sizeof(float)};
+  }
+
+  // Runs it with such operands, in the order of x, weight and y.
+  void RunWith(std::vector<ResidentPlace> places) {
+    static const Op& op = testing::NewSharingOp("sharing");
+    Job job;
+    job.op = &op;
+    job.row = &row_;
+    job.problem =
+        *MakeProblem(op, {{DataType::kFloat32, {kRows, kX}}, {DataType::kFloat32, {kColumns}}}, {});
+    RequestTrace trace;
+    job.trace = &trace;
+    std::vector<float>* const values[] = {&x_, &weight_, &y_};
+    absl::InlinedVector<StagingRange, 3> ranges;
+    for (size_t i = 0; i < 3; ++i)
+      ranges.push_back(places[i].content != nullptr
+                           ? StagingRange{nullptr, 0}
+                           : StagingRange{reinterpret_cast<char*>(values[i]->data()),
+                                          sizeof(float) * values[i]->size()});
+    job.residents.assign(places.begin(), places.end());
+    ASSERT_TRUE(execution_.Run(job, ranges).ok());
+  }
+  void ExpectRight(const float* y) {
+    for (size_t i = 0; i < y_.size(); ++i)
+      ASSERT_EQ(y[i], x_[i / kColumns * kX] + weight_[i % kColumns]) << i;
+  }
+
+  Residents residents_{{.unix_ns = nullptr, .timer = false}};
+  std::vector<float> x_ = std::vector<float>(kRows * kX);
+  std::vector<float> weight_ = std::vector<float>(kColumns);
+  std::vector<float> y_ = std::vector<float>(kRows * kColumns);
+};
+
+TEST_F(ResidentOperandsTest, ASharedInputIsNotCopiedAndTheRestGoesInRounds) {
+  RunWith({{}, Stay(weight_, false), {}});
+  EXPECT_GT(control_.rounds, 2);
+  EXPECT_EQ(control_.copies, 2 * control_.rounds);
+  ExpectRight(y_.data());
+}
+
+TEST_F(ResidentOperandsTest, ASplitInputMakesTheJobOneRound) {
+  RunWith({Stay(x_, false, 64), {}, {}});
+  EXPECT_EQ(control_.rounds, 1);
+  EXPECT_EQ(control_.copies, 2);
+  ExpectRight(y_.data());
+}
+
+TEST_F(ResidentOperandsTest, AnOutputStaysWhereItWasComputed) {
+  const ResidentPlace y = Stay(y_, true, 64);
+  RunWith({{}, {}, y});
+  EXPECT_EQ(control_.rounds, 1);
+  EXPECT_EQ(control_.copies, 2);
+  ExpectRight(reinterpret_cast<const float*>(y.data()));
+  EXPECT_EQ(y_, std::vector<float>(kRows * kColumns));
 }
 
 TEST_F(ExecutionTest, PlansAreKeptUntilTheDeviceIsDone) {

@@ -51,6 +51,7 @@ Implementation AnyRow() {
 class TraceKeeper final : public MetricsSink {
  public:
   void Record(const RequestTrace& trace) override { traces.push_back(trace); }
+  void RecordTransfer(const RequestTrace&) override {}
   void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
   void RecordInspectionUse(const InspectionUse&) override {}
   void NoteAchievedOccupancy(int, int, double) override {}
@@ -179,7 +180,7 @@ TEST_F(StreamRequestTest, TheTotalOfASuccessIsWhatTheClientIsTold) {
   ASSERT_TRUE(Open(&request).ok());
   now_ns_ += 5'000;
   v1::ExecuteResponse answer;
-  request.Describe(&answer);
+  ASSERT_TRUE(request.Describe(&answer).ok());
   now_ns_ += 3'000;
   request.End(absl::OkStatus());
   ASSERT_EQ(metrics_.traces.size(), 1u);

@@ -1,0 +1,69 @@
+// One Put call: a tensor that comes in chunks. A job copies each window to the device while later
+// ones come.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "server/access/sha256.h"
+#include "server/transport/stream_request.h"
+#include "server/transport/watched_reactors.h"
+#include "server/transport/window_runner.h"
+
+namespace warpcall {
+
+// Flow control holds a client back that sends faster than the device takes it. A call without
+// progress for CallLimits::send_ns_max ends, and leaves nothing.
+class PutCall final : public StreamCall<WatchedReader> {
+ public:
+  // gRPC owns the call, and `response` outlives it.
+  PutCall(ExecuteDeps* deps, grpc::CallbackServerContext* context, grpc::ByteBuffer* response);
+
+  void OnReadDone(bool ok) override;
+
+ private:
+  ~PutCall() override;
+  void Fail(const absl::Status& status) override;
+  void Advance() override;
+
+  // Takes what was read: a message where `ok`, or the end. `status`: why neither counts.
+  void Read(bool ok, absl::Status status);
+  absl::Status ReadMessage();
+  absl::Status ReadHeader(const wire::FragmentedBytes& payload, const Slices& slices);
+  absl::Status ReadEnd();
+  absl::Status Open();
+  // Whether the owner has the tensor, whose bytes did not come.
+  absl::Status Answer();
+  // Names the tensor, all of which is on the device.
+  absl::Status NameTensor();
+  void FillIn(const Residents::Named& named, int device, bool existed);
+  void Hash(Window* window, absl::AnyInvocable<void()> ready);
+  void WatchProgress();
+  void End(const grpc::Status& status);
+
+  grpc::ByteBuffer* const response_;
+  StreamRequest request_;
+  WindowRunner windows_;
+  grpc::ByteBuffer incoming_;
+  bool reading_ = false;
+  bool input_ended_ = false;
+  bool has_header_ = false;
+  bool is_open_ = false;
+  TensorSpec spec_;
+  std::string device_;  // empty: the server chooses
+  Residents::Terms terms_;
+  std::unique_ptr<Sha256Hash> digest_;  // null: the client stated none
+  grpc::Alarm alarm_;                   // holds the call while it is set
+  bool alarm_set_ = false;
+  int64_t received_bytes_ = 0;  // at the alarm before
+  std::optional<grpc::Status> failure_;
+  bool finished_ = false;
+};
+
+}  // namespace warpcall
