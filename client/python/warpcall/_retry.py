@@ -1,4 +1,4 @@
-"""When a refused call may be tried again: as the C++ client (client/cpp/rpc/retry.h), after gRFC A6.
+"""Retries of refused calls, as in the C++ client (client/cpp/rpc/retry.h), after gRFC A6.
 
 Every method of the service is free of side effects, so trying again is always safe.
 """
