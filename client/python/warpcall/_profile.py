@@ -89,10 +89,7 @@ class Profile(Table):
     def _heading(self) -> str:
         runs = "iteration" if self.iterations == 1 else "iterations"
         name = variant_name(self.implementation, self.variant)
-        return (
-            f"{self.kernel} {self.problem} by {name} on {self.device},"
-            f" {self.iterations} {runs}"
-        )
+        return f"{self.kernel} {self.problem} by {name} on {self.device}, {self.iterations} {runs}"
 
     def _tables(self) -> list[Cells]:
         tables = [self._of_run(), self._of_device(), self._of_launches()]
