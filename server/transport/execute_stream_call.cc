@@ -72,11 +72,8 @@ void ExecuteStreamCall::Written(bool ok) {
 
 absl::Status ExecuteStreamCall::ReadMessage() {
   Slices slices;
-  RETURN_IF_ERROR(DumpSlices(incoming_, &slices));
-  std::vector<wire::Bytes> fragments;
-  for (const grpc::Slice& slice : slices) fragments.push_back(BytesOf(slice));
   wire::StreamMessage message;
-  RETURN_IF_ERROR(wire::SplitStreamRequest(fragments, &message));
+  RETURN_IF_ERROR(SplitStreamMessage(incoming_, &slices, &message));
   if (message.member == wire::StreamMember::kChunk) {
     wire::ChunkView chunk;
     RETURN_IF_ERROR(wire::ParseChunk(message.payload.pieces, &chunk));

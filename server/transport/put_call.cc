@@ -86,11 +86,8 @@ void PutCall::Read(bool ok, absl::Status status) {
 
 absl::Status PutCall::ReadMessage() {
   Slices slices;
-  RETURN_IF_ERROR(DumpSlices(incoming_, &slices));
-  std::vector<wire::Bytes> fragments;
-  for (const grpc::Slice& slice : slices) fragments.push_back(BytesOf(slice));
   wire::StreamMessage message;
-  RETURN_IF_ERROR(wire::SplitStreamRequest(fragments, &message));
+  RETURN_IF_ERROR(SplitStreamMessage(incoming_, &slices, &message));
   if (message.member == wire::StreamMember::kNone)
     return absl::InvalidArgumentError("a message holds neither a header nor a chunk");
   if (message.member == wire::StreamMember::kHeader) {

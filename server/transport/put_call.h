@@ -38,7 +38,7 @@ class PutCall final : public StreamCall<WatchedReader> {
   absl::Status ReadHeader(const wire::FragmentedBytes& payload, const Slices& slices);
   absl::Status ReadEnd();
   absl::Status Open();
-  // Whether the owner has the tensor, whose bytes did not come.
+  // Answers a question: the client stated a digest and sent no bytes.
   absl::Status Answer();
   // Names the tensor, all of which is on the device.
   absl::Status NameTensor();

@@ -55,6 +55,14 @@ Slices Among(const wire::FragmentedBytes& data, const Slices& slices) {
 
 }  // namespace
 
+absl::Status SplitStreamMessage(const grpc::ByteBuffer& bytes, Slices* slices,
+                                wire::StreamMessage* message) {
+  RETURN_IF_ERROR(DumpSlices(bytes, slices));
+  std::vector<wire::Bytes> fragments;
+  for (const grpc::Slice& slice : *slices) fragments.push_back(BytesOf(slice));
+  return wire::SplitStreamRequest(fragments, message);
+}
+
 absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   RETURN_IF_ERROR(request_.Admit("ExecuteStream"));
   RETURN_IF_ERROR(header_.Decode(header.pieces));

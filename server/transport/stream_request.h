@@ -46,6 +46,11 @@ inline constexpr int64_t kStreamMessageBytesMax = kChunkBytesMax + kMessageRestB
 // A stream that holds inflated input goes on with so many bytes within ExecuteDeps::send_ns_max.
 inline constexpr int64_t kStreamProgressBytes = 1 << 20;
 
+// Finds the member of a stream's message. `message` points into `slices`, and short slices into
+// `bytes`. Errors as DumpSlices and SplitStreamRequest.
+absl::Status SplitStreamMessage(const grpc::ByteBuffer& bytes, Slices* slices,
+                                wire::StreamMessage* message);
+
 class StreamRequest {
  public:
   StreamRequest(ExecuteDeps* deps, grpc::CallbackServerContext* context,
