@@ -121,7 +121,7 @@ void AddLimits(CLI::App* app, Config* config) {
       ->check(Between(0.1, 86400.0));
 }
 
-// Of tensors that stay on devices.
+// Adds the flags of tensors that stay on devices.
 void AddResidentFlags(CLI::App* app, Config* config) {
   app->add_option("--resident_mib", config->resident_mib,
                   "Limit each device's memory for tensors that stay there between requests, MiB; "

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
 #include "server/runtime/cpu/control_group.h"
+#include "server/runtime/cpu/cpu_device.h"
 
 namespace warpcall {
 namespace {
@@ -12,8 +13,6 @@ namespace {
 constexpr int64_t kMib = int64_t{1} << 20;
 // Memory of the server itself and of kernels' workspaces, beyond what the flags allow.
 constexpr int64_t kOwnMib = 100;
-// CpuDevice's own limit.
-constexpr int64_t kResidentMib = 1024;
 // Margin above the sum before the server ends calls to free memory: malloc and gRPC add so much to
 // the bytes that are counted.
 constexpr int64_t kOverSumPercent = 15;
@@ -27,7 +26,8 @@ MemorySum::MemorySum(const Config& config, int devices)
       received_mib(config.queue_mib * devices + config.reception_mib),
       inflated_mib(2 * config.max_message_mib),
       inspection_mib(2 * config.max_message_mib),
-      resident_mib(config.resident_mib < 0 ? kResidentMib : config.resident_mib) {}
+      resident_mib(config.resident_mib < 0 ? CpuDevice::kResidentBytesMax / kMib
+                                           : config.resident_mib) {}
 
 int64_t ShedLimitBytes(const Config& config, int devices) {
   const int64_t sum_mib = MemorySum(config, devices).sum_mib();

@@ -43,7 +43,7 @@ struct EngineOptions {
   int64_t run_by_caller_ns_max = 0;
   // How long a GPU's idle lane looks for more work before it sleeps.
   int64_t lane_spin_ns = 0;
-  // Of tensors that stay on each device; negative: the device's own.
+  // Limit of the tensors that stay on each device; negative: the device's own limit.
   int64_t resident_bytes_max = -1;
   Residents::Options residents = {};  // the clock is the engine's
   // Threads that copy large inputs, including the lane's own.

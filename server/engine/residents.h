@@ -132,7 +132,7 @@ class Residents {
   // The next device of the engine. REQUIRES: called before all others.
   void AddDevice(Place place);
 
-  // What a caller asks for when a tensor gets its name.
+  // Terms on which a tensor gets its name.
   struct Terms {
     int64_t ttl_ns = 0;  // 0: the server's
     std::string label;

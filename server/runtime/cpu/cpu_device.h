@@ -20,6 +20,8 @@ class CpuDevice final : public Device {
   // add a scheduler's time slices, some milliseconds each, to the latency of every small one.
   static constexpr int kServingNice = 10;
 
+  static constexpr int64_t kResidentBytesMax = int64_t{1} << 30;  // resident_bytes_max
+
   // `threads` >= 1 for its kernels, which run at `nice`, as those do that use its streams.
   explicit CpuDevice(int threads, std::string name = "cpu", int nice = kServingNice);
 
@@ -28,7 +30,7 @@ class CpuDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
   // Address space only: pages appear when they are first written.
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
-  int64_t resident_bytes_max() const override { return int64_t{1} << 30; }
+  int64_t resident_bytes_max() const override { return kResidentBytesMax; }
   absl::StatusOr<Buffer> AllocateResident(size_t bytes) override { return AllocateMemory(bytes); }
   bool KernelsUseStaging(size_t, bool) const override { return true; }
   size_t round_bytes() const override { return 0; }
