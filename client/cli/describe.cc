@@ -164,15 +164,15 @@ absl::StatusOr<client::DescribeCall> MakeCall(const DescribeOptions& options,
   return call;
 }
 
-absl::StatusOr<DescribeReport> Ask(client::DescribeCall call, Patience* patience,
-                                   client::Client* client) {
+absl::StatusOr<DescribeReport> Describe(client::DescribeCall call, TimeLeft* time_left,
+                                        client::Client* client) {
   DescribeReport report{.kernel = call.kernel, .description = {}, .advice = {}};
-  ASSIGN_OR_RETURN(report.description, patience->Spend([&](absl::Duration timeout) {
+  ASSIGN_OR_RETURN(report.description, time_left->Spend([&](absl::Duration timeout) {
     call.timeout = timeout;
     return client->Describe(call);
   }));
   ASSIGN_OR_RETURN(const std::vector<client::DeviceInfo> devices,
-                   client->ListDevices(patience->left()));
+                   client->ListDevices(time_left->left()));
   for (const client::DeviceInfo& device : devices)
     if (device.name == report.description.device())
       report.advice = Advise(report.description, device);
@@ -184,8 +184,8 @@ int Run(const Globals& globals, const DescribeOptions& options) {
     return UsageError(absl::InvalidArgumentError("--json and --source both want stdout"));
   client::Client client(globals.server, OptionsOf(globals));
   const Choice choice{options.problem.kernel, {options.implementation}};
-  Patience patience(options.deadline.duration());
-  const auto kernels = patience.Spend(
+  TimeLeft time_left(options.deadline.duration());
+  const auto kernels = time_left.Spend(
       [&](absl::Duration timeout) { return ListKernelsWith(choice, &client, timeout); });
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
@@ -193,7 +193,7 @@ int Run(const Globals& globals, const DescribeOptions& options) {
   absl::StatusOr<DescribeReport> report = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat("describing ", call->kernel, " on ", globals.server));
-    report = Ask(*call, &patience, &client);
+    report = Describe(*call, &time_left, &client);
   }
   if (!report.ok()) return Refused(report.status());
   if (globals.json) {

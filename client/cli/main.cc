@@ -23,7 +23,7 @@ constexpr char kServer[] = "127.0.0.1:8470";
 constexpr char kServerVariable[] = "WARPCALL_SERVER";
 
 // Before the command line is read: what is wrong with it is said in the form that it asks for.
-bool AsksForJson(absl::Span<const std::string> words) {
+bool WantsJson(absl::Span<const std::string> words) {
   return absl::c_any_of(
       words, [](const std::string& word) { return word == "--json" || word == "--json=true"; });
 }
@@ -75,7 +75,7 @@ int RunCommand(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (!words.empty() && words[0] == kCompleteWord)
     return PrintCompletions(&command_line, absl::MakeConstSpan(words).subspan(1), globals, files);
-  if (AsksForJson(words)) PrintErrorsAsJson();
+  if (WantsJson(words)) PrintErrorsAsJson();
   if (int status = kExitOk; !command_line.Parse(argc, argv, &status)) return status;
   for (const Command& command : commands) {
     if (!command.arguments.named()) continue;

@@ -251,8 +251,8 @@ void PrintCall(const Globals& globals, const client::Call& call) {
 }
 
 // Fills in what depends on the server's lists: attribute types and shapes of random inputs.
-absl::Status AskAndFillIn(const RunOptions& options, const std::vector<client::KernelInfo>& kernels,
-                          client::Call* call) {
+absl::Status FillIn(const RunOptions& options, const std::vector<client::KernelInfo>& kernels,
+                    client::Call* call) {
   if (!options.attributes.empty()) {
     ASSIGN_OR_RETURN(call->attributes,
                      ParseAttributes(options.attributes, options.kernel, kernels));
@@ -303,16 +303,16 @@ int Run(const Globals& globals, const RunOptions& options) {
   client::ClientOptions client_options = OptionsOf(globals);
   client_options.connections = options.connections;
   client::Client client(globals.server, std::move(client_options));
-  Patience patience(options.timeout.duration());
+  TimeLeft time_left(options.timeout.duration());
   if (!options.attributes.empty() || !options.shape.empty()) {
     const Choice choice{options.kernel, {options.call.implementation}};
-    const auto kernels = patience.Spend(
+    const auto kernels = time_left.Spend(
         [&](absl::Duration timeout) { return ListKernelsWith(choice, &client, timeout); });
     if (!kernels.ok()) return Refused(kernels.status());
-    if (const absl::Status status = AskAndFillIn(options, *kernels, &call); !status.ok())
+    if (const absl::Status status = FillIn(options, *kernels, &call); !status.ok())
       return UsageError(WithShapes(status, options.kernel, &client));
   }
-  call.options.timeout = patience.left();
+  call.options.timeout = time_left.left();
   const auto result = Execute(globals, options, call, &client);
   if (!result.ok()) return Refused(result.status());
   if (const absl::Status status = WriteOutputs(options, *result); !status.ok())

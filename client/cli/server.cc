@@ -164,7 +164,7 @@ int RunHealth(const Globals& globals, const HealthOptions& options) {
     PrintText(absl::StrCat(name, "\n"));
   }
   if (*status == client::ServingStatus::kServing) return kExitOk;
-  return FailTold(absl::UnavailableError(absl::StrCat("the server is ", name)), kExitRefused);
+  return FailShown(absl::UnavailableError(absl::StrCat("the server is ", name)), kExitRefused);
 }
 
 // The client's own version is worth no longer wait.

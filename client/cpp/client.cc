@@ -73,15 +73,15 @@ class Client::Impl {
     return result;
   }
 
-  // Leaves outputs to `ends`.
-  absl::StatusOr<Result> Stream(const StreamCall& call, StreamEnds* ends) {
+  // Leaves outputs to `io`.
+  absl::StatusOr<Result> Stream(const StreamCall& call, TensorIo* io) {
     RETURN_IF_ERROR(options_status());
     RETURN_IF_ERROR(CheckTrace(call.options.traceparent));
     const absl::Time start = absl::Now();
     const CallTerms terms =
         TermsOf(call.options, connections_.Deadline(start, call.options.timeout));
     ASSIGN_OR_RETURN(const auto session,
-                     ExecuteStreamSession::Make(call, connections_.options().chunk_bytes, ends));
+                     ExecuteStreamSession::Make(call, connections_.options().chunk_bytes, io));
     const Channel& channel = connections_.channel(connections_.Next());
     const auto attempt = [&] {
       Reply reply = channel.Stream(kExecuteStream, session.get(), terms);
@@ -128,14 +128,14 @@ class Client::Impl {
                                           Cancellation* cancellation = nullptr) {
     const std::string request = EncodeBenchmark(call);
     const Piece piece{{request.data(), request.size()}, nullptr};
-    ASSIGN_OR_RETURN(const Reply reply,
-                     Ask(method, absl::MakeConstSpan(&piece, 1), call.timeout, cancellation));
+    ASSIGN_OR_RETURN(const Reply reply, CallMethod(method, absl::MakeConstSpan(&piece, 1),
+                                                   call.timeout, cancellation));
     return DecodeBenchmark(reply.fragments);
   }
 
   // A call that is never cut, on any connection, with retries.
-  absl::StatusOr<Reply> Ask(const char* method, absl::Span<const Piece> message,
-                            absl::Duration timeout, Cancellation* cancellation = nullptr) {
+  absl::StatusOr<Reply> CallMethod(const char* method, absl::Span<const Piece> message,
+                                   absl::Duration timeout, Cancellation* cancellation = nullptr) {
     RETURN_IF_ERROR(options_status());
     int attempts = 0;
     const CallTerms terms = {connections_.Deadline(absl::Now(), timeout), cancellation};
@@ -159,19 +159,19 @@ absl::StatusOr<Result> Client::Execute(const Call& call) { return impl_->Execute
 absl::StatusOr<Result> Client::ExecuteStream(const StreamCall& call) {
   if ((call.read == nullptr && !call.inputs.empty()) || call.write == nullptr)
     return absl::InvalidArgumentError("a StreamCall needs both `read` and `write`");
-  CallbackEnds ends(call);
-  return impl_->Stream(call, &ends);
+  CallbackIo io(call);
+  return impl_->Stream(call, &io);
 }
 
 absl::StatusOr<Result> Client::ExecuteStream(const Call& call) {
-  RETURN_IF_ERROR(MemoryEnds::Check(call));
+  RETURN_IF_ERROR(MemoryIo::Check(call));
   StreamCall stream{.kernel = call.kernel, .attributes = call.attributes, .options = call.options};
   for (const Tensor& input : call.inputs)
     stream.inputs.push_back({input.data_type(), {input.shape().begin(), input.shape().end()}});
-  MemoryEnds ends(call);
-  absl::StatusOr<Result> result = impl_->Stream(stream, &ends);
-  ends.WaitUntilReleased();
-  if (result.ok()) result->outputs = ends.ReleaseOutputs();
+  MemoryIo io(call);
+  absl::StatusOr<Result> result = impl_->Stream(stream, &io);
+  io.WaitUntilReleased();
+  if (result.ok()) result->outputs = io.ReleaseOutputs();
   return result;
 }
 
@@ -204,17 +204,17 @@ absl::StatusOr<Result> Client::Matmul(Tensor a, Tensor b, const MatmulAttributes
 }
 
 absl::StatusOr<std::vector<KernelInfo>> Client::ListKernels(absl::Duration timeout) {
-  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kListKernels, {}, timeout));
+  ASSIGN_OR_RETURN(const Reply reply, impl_->CallMethod(kListKernels, {}, timeout));
   return DecodeKernels(reply.fragments);
 }
 
 absl::StatusOr<std::vector<DeviceInfo>> Client::ListDevices(absl::Duration timeout) {
-  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kListDevices, {}, timeout));
+  ASSIGN_OR_RETURN(const Reply reply, impl_->CallMethod(kListDevices, {}, timeout));
   return DecodeDevices(reply.fragments);
 }
 
 absl::StatusOr<ServerDescription> Client::ServerInfo(absl::Duration timeout) {
-  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kServerInfo, {}, timeout));
+  ASSIGN_OR_RETURN(const Reply reply, impl_->CallMethod(kServerInfo, {}, timeout));
   return DecodeServerInfo(reply.fragments);
 }
 
@@ -235,7 +235,8 @@ absl::Status Client::BenchmarkStream(const BenchmarkCall& call, const BenchmarkW
 absl::StatusOr<ProfileReport> Client::Profile(const ProfileCall& call) {
   BorrowedBytes borrowed;
   std::vector<Piece> message = EncodeProfile(call, borrowed.owner());
-  const absl::StatusOr<Reply> reply = impl_->Ask(kProfile, message, call.call.options.timeout);
+  const absl::StatusOr<Reply> reply =
+      impl_->CallMethod(kProfile, message, call.call.options.timeout);
   message.clear();
   borrowed.WaitUntilReleased();
   RETURN_IF_ERROR(reply.status());
@@ -246,7 +247,7 @@ absl::StatusOr<Description> Client::Describe(const DescribeCall& call) {
   const std::string request = EncodeDescribe(call);
   const Piece piece{{request.data(), request.size()}, nullptr};
   ASSIGN_OR_RETURN(const Reply reply,
-                   impl_->Ask(kDescribe, absl::MakeConstSpan(&piece, 1), call.timeout));
+                   impl_->CallMethod(kDescribe, absl::MakeConstSpan(&piece, 1), call.timeout));
   return DecodeDescribe(reply.fragments);
 }
 

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Registry& registry,
   for (std::unique_ptr<Device>& device : devices)
     RETURN_IF_ERROR(engine->AddDevice(std::move(device), options));
   for (const std::unique_ptr<Runner>& runner : engine->runners_)
-    runner->device->OnLost([owner = engine.get()] { owner->NoteLoss(); });
+    runner->device->OnLost([owner = engine.get()] { owner->HandleLoss(); });
   return engine;
 }
 
@@ -70,7 +70,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
       std::make_unique<Runner>(std::move(device), std::move(staging_memory), options));
   Device* const opened = runner.device.get();
   LaneShared shared = {opened,    &runner.scheduler, &runner.busy, &runner.refusals,
-                       &history_, &copiers_,         &limits_,     [this] { NoteLoss(); }};
+                       &history_, &copiers_,         &limits_,     [this] { HandleLoss(); }};
   tuning_.AddDevice(opened->properties());
   const int64_t resident_max = opened->resident_bytes_max();
   residents_->AddDevice(
@@ -119,7 +119,7 @@ Engine::~Engine() {
   for (const std::unique_ptr<Runner>& runner : runners_) runner->threads.clear();
 }
 
-void Engine::NoteLoss() {
+void Engine::HandleLoss() {
   for (int i = 0; i < device_count(); ++i)
     if (!device(i).healthy()) residents_->Lose(i);
   const DeviceKind kind = device(0).properties().kind;
@@ -237,7 +237,7 @@ std::vector<Scheduler::Running> Engine::RunningJobs() const {
   return all;
 }
 
-void Engine::NoteBandwidth(int device, double bytes_per_second) {
+void Engine::SetBandwidth(int device, double bytes_per_second) {
   Runner& runner = *runners_[static_cast<size_t>(device)];
   absl::MutexLock lock(&runner.bandwidth_mutex);
   auto& [best, second] = runner.bandwidths;

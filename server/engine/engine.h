@@ -133,7 +133,7 @@ class Engine {
   void SetRate(int row, const ServiceRate& rate) { history_.SetRate(row, rate); }
 
   // Adds a reading of the speed of a copy within the device's memory.
-  void NoteBandwidth(int device, double bytes_per_second);
+  void SetBandwidth(int device, double bytes_per_second);
   // The best reading: other use of the memory only lowers a reading.
   Bandwidth bandwidth(int device) const;
 
@@ -177,7 +177,7 @@ class Engine {
   };
 
   Engine(const Registry& registry, const EngineOptions& options);
-  void NoteLoss();
+  void HandleLoss();
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
   bool AnyPrepares(DeviceKind kind) const;
   absl::Status Place(Runner* runner, std::unique_ptr<Job>* job);

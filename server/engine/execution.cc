@@ -197,7 +197,7 @@ absl::Status Execution::RunPlaced(const Job& job, const Cut& cut, const Placemen
   const int64_t start_ns = clock_();
   RETURN_IF_ERROR(Enqueue(job, placement, cut));
   // Read while the device works.
-  RETURN_IF_ERROR(NoteShape(job, placement, cut));
+  RETURN_IF_ERROR(RecordShape(job, placement, cut));
   RETURN_IF_ERROR(Wait(job));
   RequestTrace& trace = *job.trace;
   trace.device_ns = clock_() - start_ns;
@@ -261,7 +261,7 @@ absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placeme
   return placement.plans[piece.kind]->Enqueue(piece.operands, ContextOf(job, placement));
 }
 
-absl::Status Execution::NoteShape(const Job& job, const Placement& placement, const Cut& cut) {
+absl::Status Execution::RecordShape(const Job& job, const Placement& placement, const Cut& cut) {
   ASSIGN_OR_RETURN(job.trace->launch, placement.plans[0]->shape());
   job.trace->launch.gpu_kernels *= static_cast<int32_t>(cut.rounds.count);
   return absl::OkStatus();

@@ -45,7 +45,7 @@ class Execution final : public Executor {
                             int64_t round);
   absl::Status Launch(const Job& job, const Piece& piece, const Placement& placement);
   absl::Status Wait(const Job& job);
-  absl::Status NoteShape(const Job& job, const Placement& placement, const Cut& cut);
+  absl::Status RecordShape(const Job& job, const Placement& placement, const Cut& cut);
   LaunchContext ContextOf(const Job& job, const Placement& placement) const;
 
   Device* const device_;

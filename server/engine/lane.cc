@@ -125,7 +125,7 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
   while (true) {
     absl::Status status = executor_->Run(job, staging);
     if (!IsPlanRefusal(status)) return status;
-    if (shared_.refusals->Note(*job.row, job.problem, status))
+    if (shared_.refusals->Add(*job.row, job.problem, status))
       Log(LogLevel::kWarning, "an implementation refuses what it was chosen for: its first time",
           {{"kernel", job.op == nullptr ? "" : job.op->name},
            {"implementation", FamilyName(job.row->implementation.family)},

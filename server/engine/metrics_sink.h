@@ -87,7 +87,7 @@ class MetricsSink {
   virtual void RecordInspectionUse(const InspectionUse& use) = 0;
   // Records the share of the possible warps, 0 to 1, that an implementation's kernels kept resident
   // when profiled on a device. Ignores implementations and devices without such a share.
-  virtual void NoteAchievedOccupancy(int row, int device, double ratio) = 0;
+  virtual void SetAchievedOccupancy(int row, int device, double ratio) = 0;
   // Called once for each connection that is refused: kConnections.
   virtual void RecordRefusedConnection() = 0;
 };

@@ -9,7 +9,7 @@ bool IsPlanRefusal(const absl::Status& status) {
   return absl::IsUnimplemented(status) || compiled::IsCompileError(status);
 }
 
-bool PlanRefusals::Note(const Row& row, const Problem& problem, const absl::Status& why) {
+bool PlanRefusals::Add(const Row& row, const Problem& problem, const absl::Status& why) {
   WARPCALL_DCHECK(!why.ok(), row.implementation.name);
   absl::MutexLock lock(&mutex_);
   any_.store(true, std::memory_order_release);

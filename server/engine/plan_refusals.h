@@ -22,7 +22,7 @@ bool IsPlanRefusal(const absl::Status& status);
 class PlanRefusals {
  public:
   // Records a refusal. Returns true for the implementation's first.
-  bool Note(const Row& row, const Problem& problem, const absl::Status& why);
+  bool Add(const Row& row, const Problem& problem, const absl::Status& why);
   // OK, or the reason why the implementation does not accept the problem.
   absl::Status Check(const Row& row, const Problem& problem) const;
 

@@ -32,10 +32,10 @@ absl::Status DrainOverError() {
 }
 
 bool RunWatch::IsSet() const {
-  return seen_.load(std::memory_order_relaxed) != Reason::kNone || Note(Look());
+  return seen_.load(std::memory_order_relaxed) != Reason::kNone || Remember(Look());
 }
 
-bool RunWatch::MustEnd() const { return Note(LookAtLimits()); }
+bool RunWatch::MustEnd() const { return Remember(LookAtLimits()); }
 
 RunWatch::Reason RunWatch::Look() const {
   if (job_.cancelled->load(std::memory_order_relaxed)) return Reason::kCancelled;
@@ -49,7 +49,7 @@ RunWatch::Reason RunWatch::LookAtLimits() const {
   return Reason::kNone;
 }
 
-bool RunWatch::Note(Reason reason) const {
+bool RunWatch::Remember(Reason reason) const {
   if (reason == Reason::kNone) return false;
   Reason none = Reason::kNone;
   seen_.compare_exchange_strong(none, reason, std::memory_order_relaxed);

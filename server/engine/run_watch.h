@@ -44,7 +44,7 @@ class RunWatch final : public StopFlag {
   Reason Look() const;
   Reason LookAtLimits() const;
   // Records `reason`; the first one stays. Returns true unless `reason` is kNone.
-  bool Note(Reason reason) const;
+  bool Remember(Reason reason) const;
 
   const Job& job_;
   const RunLimits& limits_;

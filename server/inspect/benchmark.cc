@@ -95,7 +95,7 @@ class Run {
   }
 
   absl::StatusOr<v1::BenchmarkResponse> Respond() {
-    Tell();
+    ReportProgress();
     RETURN_IF_ERROR(SetUp());
     const Op& op = *plan_.kernel->op;
     if (op.cases != nullptr) cases_ = op.cases();
@@ -104,10 +104,10 @@ class Run {
         limits_.reference_ns_max, &pool_);
     reference_ = &reference;
     RETURN_IF_ERROR(ForEach([this](Candidate& candidate) { return Admit(candidate); }));
-    Tell();
+    ReportProgress();
     RETURN_IF_ERROR(ForEach([this](Candidate& candidate) { return Foresee(candidate); }));
     foresight_.reset();
-    Tell();
+    ReportProgress();
     RETURN_IF_ERROR(MeasureGroups(GroupsOf(candidates_)));
     while (copies_ != nullptr && copies_->samples() < kCopiesWanted &&
            copies_->spent_ns() < kCopiesNsMax && !PastDeadline())
@@ -366,7 +366,7 @@ class Run {
 
   void Conclude(const Group& group) {
     for (Candidate* candidate : group) Finish(*candidate);
-    Tell();
+    ReportProgress();
   }
 
   // On a GPU, rests for as long as the sample took. Processes share a GPU in slices of
@@ -444,7 +444,7 @@ class Run {
     if (!candidate.done) FinishWithSamples(candidate, OnCpu() ? kSpreadMax : kInfinity);
   }
 
-  void Tell() {
+  void ReportProgress() {
     if (site_.tell == nullptr) return;
     v1::BenchmarkResponse news;
     for (Candidate& candidate : candidates_)

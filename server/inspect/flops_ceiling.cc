@@ -76,7 +76,7 @@ absl::Status FlopsCeiling::SampleThreads() {
   const int64_t flops = cpu::MultiplyAdds(*pool_, kRounds);
   const int64_t took_ns = MonotonicNs() - start_ns;
   multiply_adds_ns_ += took_ns;
-  Note(flops, took_ns);
+  Record(flops, took_ns);
   return absl::OkStatus();
 }
 
@@ -86,11 +86,11 @@ absl::Status FlopsCeiling::SampleDevice() {
     return multiply_adds_.plan->Enqueue(no_operands_, {.stream = stream_->native_handle()});
   }));
   multiply_adds_ns_ += clock_() - start_ns;
-  Note(multiply_adds_.flops, stream_->Times().kernel_ns);
+  Record(multiply_adds_.flops, stream_->Times().kernel_ns);
   return absl::OkStatus();
 }
 
-void FlopsCeiling::Note(int64_t flops, int64_t took_ns) {
+void FlopsCeiling::Record(int64_t flops, int64_t took_ns) {
   ns_per_flop_.push_back(static_cast<double>(took_ns) / static_cast<double>(flops));
 }
 

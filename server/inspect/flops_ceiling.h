@@ -41,7 +41,7 @@ class FlopsCeiling {
   absl::Status SampleThreads();
   absl::Status SampleDevice();
   // Adds a sample: `flops` in `took_ns`.
-  void Note(int64_t flops, int64_t took_ns);
+  void Record(int64_t flops, int64_t took_ns);
 
   // One of these is set.
   std::unique_ptr<FastestRows> products_;

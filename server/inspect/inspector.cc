@@ -153,7 +153,7 @@ Inspector::Waiting::iterator Inspector::FindNext() {
   return next;
 }
 
-void Inspector::NoteServed(uint64_t principal) {
+void Inspector::RecordServed(uint64_t principal) {
   std::erase(served_, principal);
   served_.push_back(principal);
   if (served_.size() > kServedMax) served_.pop_front();
@@ -168,7 +168,7 @@ std::unique_ptr<Task> Inspector::Next() {
   if (next == waiting_.end()) return nullptr;
   std::unique_ptr<Task> task = std::move(*next);
   waiting_.erase(next);
-  NoteServed(task->principal);
+  RecordServed(task->principal);
   waiting_bytes_ -= task->bytes;
   runs_ = true;
   runs_call_ = task->principal != 0;
@@ -201,12 +201,12 @@ absl::StatusOr<std::string> Inspector::Perform(Task& task) {
   do {
     Inquiry inquiry;
     ASSIGN_OR_RETURN(inquiry, task.next(answer.status()));
-    answer = Ask(std::move(inquiry), task, give_up_ns);
+    answer = RunChild(std::move(inquiry), task, give_up_ns);
   } while (!answer.ok());
   return answer;
 }
 
-absl::StatusOr<std::string> Inspector::Ask(Inquiry inquiry, Task& task, int64_t give_up_ns) {
+absl::StatusOr<std::string> Inspector::RunChild(Inquiry inquiry, Task& task, int64_t give_up_ns) {
   inquiry.deadline_ns = std::min(task.deadline_ns, give_up_ns);
   std::unique_ptr<process::Child> child;
   ASSIGN_OR_RETURN(child, options_.start(inquiry));

@@ -101,12 +101,12 @@ class Inspector {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The task to run next; waiting_.end(): none may start yet.
   Waiting::iterator FindNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteServed(uint64_t principal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RecordServed(uint64_t principal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Time until a task may start; zero: one may.
   absl::Duration UntilNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> Perform(Task& task);
   // Returns the answer of a new child.
-  absl::StatusOr<std::string> Ask(Inquiry inquiry, Task& task, int64_t give_up_ns);
+  absl::StatusOr<std::string> RunChild(Inquiry inquiry, Task& task, int64_t give_up_ns);
   absl::StatusOr<std::string> Await(const process::Child& child, Task& task, int64_t give_up_ns);
   // The error of a task whose owner has left or whose time is up; OK otherwise.
   absl::Status CheckStillWanted(const Task& task, int64_t give_up_ns) const;

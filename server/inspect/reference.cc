@@ -83,7 +83,7 @@ Reference::Reference(const Source& source, int64_t ns_max, cpu::ThreadPool* pool
   int64_t count = std::min({slices, kSlicesMax, kElementsMax / longest});
   if (count > 1) count = std::min(count, Affordable(source, slices, ns_max, pool->threads()));
   Choose(source, slices, std::max<int64_t>(1, count));
-  NoteRanges();
+  RecordRanges();
   pool->ParallelFor(static_cast<int64_t>(parts_.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) Evaluate(source, parts_[i]);
   });
@@ -107,7 +107,7 @@ void Reference::Choose(const Source& source, int64_t slices, int64_t count) {
   if (source.cases != nullptr && whole) bounds_.resize(values);
 }
 
-void Reference::NoteRanges() {
+void Reference::RecordRanges() {
   std::vector<ElementRange> all;
   all.reserve(parts_.size());
   for (const Part& part : parts_)

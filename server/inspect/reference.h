@@ -62,7 +62,7 @@ class Reference {
   };
 
   void Choose(const Source& source, int64_t slices, int64_t count);
-  void NoteRanges();
+  void RecordRanges();
   void Evaluate(const Source& source, const Part& part);
 
   cpu::ThreadPool* const pool_;

@@ -2,7 +2,7 @@
 
 namespace warpcall {
 
-void Exemplars::Note(uint32_t bucket, const Exemplar& exemplar) {
+void Exemplars::Keep(uint32_t bucket, const Exemplar& exemplar) {
   if (!mutex_.TryLock()) return;
   by_bucket_[bucket] = exemplar;
   mutex_.Unlock();

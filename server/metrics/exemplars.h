@@ -23,7 +23,7 @@ class Exemplars {
 
   // Takes the place of the bucket's last one. An example is left out while another thread is here,
   // so that no request waits.
-  void Note(uint32_t bucket, const Exemplar& exemplar);
+  void Keep(uint32_t bucket, const Exemplar& exemplar);
   Map All() const;
 
  private:

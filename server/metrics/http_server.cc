@@ -215,7 +215,7 @@ class HttpServer::Impl {
   bool Advance(HttpConnection* connection, int64_t now_ns) {
     if (!connection->Advance(routes_, now_ns)) return false;
     if (connection->waits_for().has_value() && connection->rendering() == 0)
-      connection->set_rendering(scrapes_->Ask(*connection->waits_for()));
+      connection->set_rendering(scrapes_->Request(*connection->waits_for()));
     return true;
   }
 

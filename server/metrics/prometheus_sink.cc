@@ -360,10 +360,10 @@ void PrometheusSink::RecordTransfer(const RequestTrace& trace) {
 void PrometheusSink::Observe(uint32_t durations, int64_t ns, const RequestTrace& trace) {
   series_->Observe(durations, ns);
   if (trace.trace_id != TraceId())
-    series_->NoteExemplar(durations, {trace.trace_id, ns, absl::GetCurrentTimeNanos()});
+    series_->KeepExemplar(durations, {trace.trace_id, ns, absl::GetCurrentTimeNanos()});
 }
 
-void PrometheusSink::NoteAchievedOccupancy(int row, int device, double ratio) {
+void PrometheusSink::SetAchievedOccupancy(int row, int device, double ratio) {
   const int device_count = static_cast<int>(options_.devices.size());
   if (!InRange(row, row_count_) || !InRange(device, device_count)) return;
   const RunCells& run = runs_[static_cast<size_t>(row) * device_count + device];

@@ -109,7 +109,7 @@ class PrometheusSink final : public MetricsSink {
   void RecordTransfer(const RequestTrace& trace) override;
   void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) override;
   void RecordInspectionUse(const InspectionUse& use) override;
-  void NoteAchievedOccupancy(int row, int device, double ratio) override;
+  void SetAchievedOccupancy(int row, int device, double ratio) override;
   void RecordRefusedConnection() override { CountRejection(RejectReason::kConnections); }
 
   // Prometheus' text exposition format 0.0.4, or OpenMetrics 1.0 with the last traced request of

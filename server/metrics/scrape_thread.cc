@@ -55,7 +55,7 @@ ScrapeThread::~ScrapeThread() {
   thread_.join();
 }
 
-uint64_t ScrapeThread::Ask(const ScrapeKind& kind) {
+uint64_t ScrapeThread::Request(const ScrapeKind& kind) {
   absl::MutexLock lock(&mutex_);
   Renderings& renderings = Of(kind);
   renderings.asked = renderings.begun + 1;

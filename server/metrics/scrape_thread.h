@@ -36,7 +36,7 @@ class ScrapeThread {
   ~ScrapeThread();
 
   // Asks for the metrics as they are after this call: the rendering of this number or a later one.
-  uint64_t Ask(const ScrapeKind& kind);
+  uint64_t Request(const ScrapeKind& kind);
   // The newest rendering; gives the text away.
   Text Take(const ScrapeKind& kind);
 

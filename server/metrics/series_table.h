@@ -60,8 +60,8 @@ class SeriesTable {
     counters_->Add(durations + kBucketCount, static_cast<uint64_t>(std::max<int64_t>(ns, 0)));
   }
   // After Observe, for one of the few requests that somebody traces: its bucket's exemplar.
-  void NoteExemplar(Cell durations, const Exemplar& exemplar) {
-    exemplars_.Note(durations + BucketOf(exemplar.ns), exemplar);
+  void KeepExemplar(Cell durations, const Exemplar& exemplar) {
+    exemplars_.Keep(durations + BucketOf(exemplar.ns), exemplar);
   }
   void Set(Cell gauge, double value) {
     // Reading first keeps the line shared while the value stays what it was, the usual case.

@@ -67,7 +67,7 @@ class Tracer {
   void Add(Record record);
 
   // Waits for `enough` records, for `timeout`, or for Stop, and returns all records. The caller
-  // owns them, and reports their outcome by NoteSent or NoteFailed.
+  // owns them, and reports their outcome by CountSent or CountFailed.
   std::vector<Record> Take(size_t enough, absl::Duration timeout);
   // Ends the waits of Take, also of later calls.
   void Stop();
@@ -75,8 +75,8 @@ class Tracer {
   // Returns true if Stop was called before `timeout` was over.
   bool AwaitStop(absl::Duration timeout);
 
-  void NoteSent(size_t records) { sent_.fetch_add(records); }
-  void NoteFailed(size_t records) { failed_.fetch_add(records); }
+  void CountSent(size_t records) { sent_.fetch_add(records); }
+  void CountFailed(size_t records) { failed_.fetch_add(records); }
   Counts counts() const { return {sent_.load(), dropped_.load(), failed_.load()}; }
 
  private:

@@ -96,7 +96,7 @@ void Measure(const Measurement& now, Engine* engine, inspect::Inspector* inspect
   task->done = [=, clock = Clock(clock)](const absl::StatusOr<std::string>& response) {
     if (*outcome == Outcome::kBusy) return Measure(now, engine, inspector, clock);
     if (*outcome == Outcome::kMeasured) {
-      if (response.ok()) NoteBandwidthOf(*response, now.device, engine);
+      if (response.ok()) SetBandwidthFrom(*response, now.device, engine);
       LogOutcome(*engine, now.device, response.status());
     }
     Measure(After(now, *engine, clock()), engine, inspector, clock);

@@ -288,10 +288,10 @@ inspect::Inquiry BandwidthInquiry(const std::string& device) {
   return inquiry;
 }
 
-void NoteBandwidthOf(const std::string& response, int device, Engine* engine) {
+void SetBandwidthFrom(const std::string& response, int device, Engine* engine) {
   v1::BenchmarkResponse parsed;
   if (parsed.ParseFromString(response))
-    engine->NoteBandwidth(device, parsed.ceiling_bytes_per_second());
+    engine->SetBandwidth(device, parsed.ceiling_bytes_per_second());
 }
 
 absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* device,

@@ -125,7 +125,7 @@ void Call::Answer(absl::Status status, StagingBuffers outputs) {
 
 void Call::Finish(const absl::Status& status) {
   request_.Count(status);
-  codec_->NoteEnd(request_.trace(), status);
+  codec_->RecordEnd(request_.trace(), status);
   // `end_` may destroy this, and itself with it.
   auto end = std::move(end_);
   end(status);

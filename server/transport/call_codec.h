@@ -61,7 +61,7 @@ class CallCodec {
   virtual absl::Status Encode(Request* request, StagingBuffers outputs,
                               grpc::ByteBuffer* response) = 0;
   // The request has ended with `status`, and was counted. Called whatever became of it.
-  virtual void NoteEnd(const RequestTrace& trace, const absl::Status& status) = 0;
+  virtual void RecordEnd(const RequestTrace& trace, const absl::Status& status) = 0;
 };
 
 }  // namespace warpcall

@@ -19,7 +19,7 @@ class ExecuteCodec final : public CallCodec {
   void ReleaseInputs() override { decoded_.ReleaseData(); }
   absl::Status Encode(Request* request, StagingBuffers outputs,
                       grpc::ByteBuffer* response) override;
-  void NoteEnd(const RequestTrace&, const absl::Status&) override {}
+  void RecordEnd(const RequestTrace&, const absl::Status&) override {}
 
  private:
   DecodedRequest decoded_;

@@ -45,7 +45,7 @@ std::vector<FailureCounts::LeftOut> FailureCounts::Take(int64_t now_ns) {
 
 FailureLog::~FailureLog() {
   timer_.Stop();
-  Tell(kNoDeadline);
+  Report(kNoDeadline);
 }
 
 bool FailureLog::Admit(const Failure& failure) {
@@ -58,7 +58,7 @@ bool FailureLog::Admit(const Failure& failure) {
   return admitted;
 }
 
-void FailureLog::Tell(int64_t now_ns) {
+void FailureLog::Report(int64_t now_ns) {
   std::vector<FailureCounts::LeftOut> taken;
   {
     absl::MutexLock lock(&mutex_);

@@ -70,11 +70,11 @@ class FailureLog {
 
  private:
   // Logs the counts of kinds whose second is over; kNoDeadline: of all kinds.
-  void Tell(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Report(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Mutex mutex_;
   FailureCounts counts_ ABSL_GUARDED_BY(mutex_);
-  Timer timer_{"failures", [this] { Tell(MonotonicNs()); }};  // last: works on all of the above
+  Timer timer_{"failures", [this] { Report(MonotonicNs()); }};  // last: works on all of the above
 };
 
 }  // namespace warpcall

@@ -48,7 +48,7 @@ class HealthService::WatchCall final : public WatchedWriter {
   }
 
   // As Advance, but called by the service under its mutex.
-  void Tell() {
+  void Send() {
     service_->mutex_.AssertHeld();
     Advance();
   }
@@ -112,13 +112,13 @@ HealthService::Status HealthService::StatusOf(const std::string& service) const 
 void HealthService::SetServing(bool serving) {
   absl::MutexLock lock(&mutex_);
   for (auto& [service, service_serves] : serving_) service_serves = serving;
-  for (WatchCall* const watch : watches_) watch->Tell();
+  for (WatchCall* const watch : watches_) watch->Send();
 }
 
 void HealthService::EndWatches(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   end_ = status;
-  for (WatchCall* const watch : watches_) watch->Tell();
+  for (WatchCall* const watch : watches_) watch->Send();
 }
 
 grpc::ServerUnaryReactor* HealthService::Check(Context* context, const grpc::ByteBuffer* request,

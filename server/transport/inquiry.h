@@ -79,7 +79,7 @@ std::string WhyChosen(const Registry& registry, const Row& row, const TunedClass
 void AddTuned(const ExecuteDeps& deps, v1::ListKernelsResponse* response);
 
 // In the server: records the device's ceiling that a Benchmark's serialised response reports.
-void NoteBandwidthOf(const std::string& response, int device, Engine* engine);
+void SetBandwidthFrom(const std::string& response, int device, Engine* engine);
 // Device time of the measurements: the launches that a Benchmark or Tune timed, the kernels and
 // copies of a Profile.
 int64_t DeviceNsOf(Inspection kind, const std::string& response);

@@ -69,7 +69,7 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
     context_->AddInitialMetadata(kQueuePositionKey, absl::StrCat(ahead));
     SendInitialMetadata();
   };
-  task->used = [this](int64_t cpu_ns) { NoteUse(cpu_ns); };
+  task->used = [this](int64_t cpu_ns) { ChargeUse(cpu_ns); };
   if (in_parts_) task->part = [this](std::string part) { AnswerPart(std::move(part)); };
   task->done = [this](absl::StatusOr<std::string> answer) { Answer(std::move(answer)); };
   return deps_->inspector->Submit(&task);
@@ -144,7 +144,7 @@ void InspectCall::Cancel() {
 }
 
 absl::StatusOr<grpc::ByteBuffer> InspectCall::ToMessage(std::string bytes) {
-  NoteFindings(bytes);
+  KeepFindings(bytes);
   if (kind_ == Inspection::kDescribe) {
     // The child told all but this.
     const Row& row = deps_->registry->rows()[static_cast<size_t>(request_.trace().row)];
@@ -160,28 +160,28 @@ absl::StatusOr<grpc::ByteBuffer> InspectCall::ToMessage(std::string bytes) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-void InspectCall::NoteUse(int64_t cpu_ns) {
+void InspectCall::ChargeUse(int64_t cpu_ns) {
   if (cpu_ns <= cpu_ns_) return;
   deps_->metrics->RecordInspectionUse(
       {.kind = kind_, .kernel = request_.trace().kernel, .cpu_ns = cpu_ns - cpu_ns_});
   cpu_ns_ = cpu_ns;
 }
 
-void InspectCall::NoteFindings(const std::string& bytes) {
+void InspectCall::KeepFindings(const std::string& bytes) {
   const RequestTrace& trace = request_.trace();
   deps_->metrics->RecordInspectionUse(
       {.kind = kind_, .kernel = trace.kernel, .device_ns = DeviceNsOf(kind_, bytes)});
   const DeviceProperties& device = deps_->engine->device(trace.device).properties();
   if (kind_ == Inspection::kBenchmark || kind_ == Inspection::kTune) {
     if (inspect::CopiesPassCaches(trace.work.bytes, device))
-      NoteBandwidthOf(bytes, trace.device, deps_->engine);
+      SetBandwidthFrom(bytes, trace.device, deps_->engine);
     if (kind_ == Inspection::kTune)
       LearnFrom(*deps_, {trace.kernel, request_.problem(), device}, bytes);
     return;
   }
   if (kind_ != Inspection::kProfile) return;
   const double occupancy = AchievedOccupancy(bytes);
-  if (occupancy >= 0) deps_->metrics->NoteAchievedOccupancy(trace.row, trace.device, occupancy);
+  if (occupancy >= 0) deps_->metrics->SetAchievedOccupancy(trace.row, trace.device, occupancy);
 }
 
 grpc::Status InspectCall::End(const absl::Status& status) {

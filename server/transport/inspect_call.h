@@ -66,8 +66,8 @@ class InspectCall {
     return kind_ == Inspection::kDescribe || kind_ == Inspection::kProfile;
   }
   const char* method() const;
-  void NoteUse(int64_t cpu_ns);
-  void NoteFindings(const std::string& bytes);
+  void ChargeUse(int64_t cpu_ns);
+  void KeepFindings(const std::string& bytes);
   void LogEnd(const absl::Status& status);
 
   ExecuteDeps* const deps_;

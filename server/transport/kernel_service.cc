@@ -71,7 +71,7 @@ void AddVariants(absl::Span<const Row* const> rows, v1::ImplementationInfo* info
   if (missing.size() == rows.size()) info->set_unavailable(absl::StrJoin(missing, "; "));
 }
 
-void Tell(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) {
+void FillIn(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) {
   info->set_name(kernel.op->name);
   info->set_summary(kernel.op->summary);
   info->set_independence(static_cast<v1::Independence>(kernel.op->independence));
@@ -103,7 +103,7 @@ void Tell(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) 
   }
 }
 
-void Tell(const Engine& engine, int index, v1::DeviceInfo* info) {
+void FillIn(const Engine& engine, int index, v1::DeviceInfo* info) {
   const Device& device = engine.device(index);
   const DeviceProperties& properties = device.properties();
   info->set_name(properties.name);
@@ -118,7 +118,7 @@ void Tell(const Engine& engine, int index, v1::DeviceInfo* info) {
   info->set_measured_bandwidth_bytes_per_second(engine.bandwidth(index).bytes_per_second);
 }
 
-void Tell(const ServerFacts& facts, v1::ServerInfoResponse* response) {
+void FillIn(const ServerFacts& facts, v1::ServerInfoResponse* response) {
   response->set_version(facts.version);
   response->set_revision(facts.revision);
   response->set_grpc_version(grpc::Version());
@@ -161,7 +161,7 @@ KernelService::Reactor* KernelService::ListKernels(Context* context,
       *deps_, {context, request, response}, "ListKernels",
       [&](const auto& question, v1::ListKernelsResponse* answer) {
         for (const Kernel& kernel : deps_->registry->kernels())
-          Tell(*deps_->registry, kernel, answer->add_kernels());
+          FillIn(*deps_->registry, kernel, answer->add_kernels());
         if (question.with_tuned()) AddTuned(*deps_, answer);
         return absl::OkStatus();
       });
@@ -174,7 +174,7 @@ KernelService::Reactor* KernelService::ListDevices(Context* context,
       *deps_, {context, request, response}, "ListDevices",
       [&](const auto&, v1::ListDevicesResponse* answer) {
         for (int i = 0; i < deps_->engine->device_count(); ++i)
-          Tell(*deps_->engine, i, answer->add_devices());
+          FillIn(*deps_->engine, i, answer->add_devices());
         return absl::OkStatus();
       });
 }
@@ -184,7 +184,7 @@ KernelService::Reactor* KernelService::ServerInfo(Context* context, const grpc::
   return Reply<v1::ServerInfoRequest, v1::ServerInfoResponse>(
       *deps_, {context, request, response}, "ServerInfo",
       [&](const auto&, v1::ServerInfoResponse* answer) {
-        Tell(deps_->facts, answer);
+        FillIn(deps_->facts, answer);
         return absl::OkStatus();
       });
 }

@@ -78,7 +78,7 @@ void Pollers::Begin() {
   spare_.store(std::min(wanted, found) - few_);
 }
 
-void Pollers::Note(int64_t bytes) {
+void Pollers::Observe(int64_t bytes) {
   if (spare_.load(std::memory_order_relaxed) <= 0) return;
   const int64_t now_ns = clock_();
   if (bytes >= kLargeBytes) {

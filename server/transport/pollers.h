@@ -41,7 +41,7 @@ class Pollers {
   void Begin();
 
   // A request has come whose tensors, its answer's included, have so many bytes. Does not wait.
-  void Note(int64_t bytes);
+  void Observe(int64_t bytes);
 
   // Threads that do not poll now.
   int parked() const;

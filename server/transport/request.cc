@@ -301,7 +301,7 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   for (const TensorSpec& spec : part.outputs)
     if (!job->IsResident(operand++)) job->output_bytes += static_cast<int64_t>(spec.bytes());
   if (deps_->parts.pollers != nullptr)
-    deps_->parts.pollers->Note(SaturatingAdd(job->input_bytes, job->output_bytes));
+    deps_->parts.pollers->Observe(SaturatingAdd(job->input_bytes, job->output_bytes));
   return job;
 }
 

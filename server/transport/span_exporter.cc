@@ -106,9 +106,9 @@ void SpanExporter::Run() {
     if (records.empty()) continue;
     const grpc::Status status = Send(ToSpanMessages(records, source_, UnixNs()));
     if (status.ok()) {
-      tracer_->NoteSent(records.size());
+      tracer_->CountSent(records.size());
     } else {
-      tracer_->NoteFailed(records.size());
+      tracer_->CountFailed(records.size());
       if (!last_failed) LogFailure(status);
     }
     last_failed = !status.ok();

@@ -345,7 +345,7 @@ std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
   return job;
 }
 
-void StreamRequest::NoteRan(const Window& window) {
+void StreamRequest::RecordRan(const Window& window) {
   RequestTrace& trace = request_.trace();
   const RequestTrace& part = window.trace;
   trace.queue_ns += part.queue_ns;

@@ -89,7 +89,7 @@ class StreamRequest {
   // A job for it, still without `cancelled` and callbacks; leaves the window's input in place.
   std::unique_ptr<Job> JobOf(Window* window);
   // Adds what the window's job took.
-  void NoteRan(const Window& window);
+  void RecordRan(const Window& window);
   bool AllRan() const { return windows_ran_ == windows_; }
   bool AnyRan() const { return windows_ran_ > 0; }
 

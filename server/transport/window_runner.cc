@@ -77,7 +77,7 @@ void WindowRunner::Done(int64_t index, absl::Status status, StagingBuffers outpu
   if (status.ok()) {
     window.state = Window::State::kRan;
     window.outputs = std::move(outputs);
-    return request_->NoteRan(window);
+    return request_->RecordRan(window);
   }
   // A request that has begun, or has another window accepted, waits for room: it is held back, not
   // refused.

@@ -62,10 +62,10 @@ class RemoteExecutor final : public Executor {
     const absl::StatusOr<RunReply> reply = link->Run(lane_, request_, job.watch);
     const absl::Status received = reply.ok() ? CheckReply(*reply) : reply.status();
     if (!received.ok()) {
-      device_->NoteBroken(link.get());
+      device_->HandleBroken(link.get());
       return Unavailable(received.message());
     }
-    device_->Note(*reply);
+    device_->Record(*reply);
     RequestTrace& trace = *job.trace;
     trace.h2d_ns = reply->h2d_ns;
     trace.kernel_ns = reply->kernel_ns;
@@ -74,7 +74,7 @@ class RemoteExecutor final : public Executor {
     trace.launch = reply->launch;
     absl::Status status = RefuseFor(reply->reject_reason, FromWire(reply->status));
     if (reply->healthy == 0) {
-      device_->NoteBroken(link.get());
+      device_->HandleBroken(link.get());
       status = RefuseFor(RejectReason::kDeviceLost, std::move(status));
     }
     return reply->has_pushback != 0 ? WithRetryPushback(std::move(status), reply->pushback_ms)
@@ -196,7 +196,7 @@ void RemoteDevice::Serve(std::shared_ptr<Link> link) {
   serving_.store(true, std::memory_order_release);
 }
 
-void RemoteDevice::NoteBroken(Link* link) {
+void RemoteDevice::HandleBroken(Link* link) {
   {
     absl::MutexLock lock(&mutex_);
     if (link_.get() == link) {
@@ -207,7 +207,7 @@ void RemoteDevice::NoteBroken(Link* link) {
   link->Break();
 }
 
-void RemoteDevice::Note(const RunReply& reply) {
+void RemoteDevice::Record(const RunReply& reply) {
   absl::MutexLock lock(&mutex_);
   memory_ = reply.memory;
   // A lane may have been overtaken by another on its way here: what counts up never goes back.
@@ -218,7 +218,7 @@ void RemoteDevice::Note(const RunReply& reply) {
 
 void RemoteDevice::Supervise(std::shared_ptr<Link> link) {
   while (link != nullptr && AwaitWorker(*link, absl::InfiniteDuration()).ok()) {
-    NoteBroken(link.get());
+    HandleBroken(link.get());
     Log(LogLevel::kError, "a worker process ended", {{"device", properties_.name}});
     link.reset();
     link = Restart();

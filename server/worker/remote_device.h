@@ -78,8 +78,8 @@ class RemoteDevice final : public Device {
   // Null while there is no worker.
   std::shared_ptr<Link> link() const;
   // The device is unhealthy until the next worker serves it.
-  void NoteBroken(Link* link);
-  void Note(const RunReply& reply);
+  void HandleBroken(Link* link);
+  void Record(const RunReply& reply);
 
   void Supervise(std::shared_ptr<Link> link);
   // Null when the device is lost or this object goes.

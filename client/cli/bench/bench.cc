@@ -298,7 +298,7 @@ void MeasurePoint(client::Client* client, const std::string& title,
   Progress progress(title);
   int told = 0;
   const auto tell = [&](const client::BenchmarkReport& so_far) {
-    for (; told < so_far.results_size(); ++told) progress.Tell(News(so_far.results(told)));
+    for (; told < so_far.results_size(); ++told) progress.Show(News(so_far.results(told)));
     return absl::OkStatus();
   };
   point->asked = true;
@@ -341,7 +341,7 @@ bool IsGone(client::Client* client) {
 }
 
 // Fills in what the server says of itself, as far as it does.
-void AskServer(client::Client* client, absl::Duration timeout, BenchServer* server) {
+void DescribeServer(client::Client* client, absl::Duration timeout, BenchServer* server) {
   if (const auto devices = client->ListDevices(timeout); devices.ok())
     for (const client::DeviceInfo& device : *devices)
       server->device_kinds[device.name] = device.kind;
@@ -392,7 +392,7 @@ int MeasurePoints(client::Client* client, BenchReport* report,
 
 int Measure(client::Client* client, const BenchOptions& options,
             const std::optional<Measurements>& baseline, BenchReport* report) {
-  AskServer(client, options.deadline.duration(), &report->server);
+  DescribeServer(client, options.deadline.duration(), &report->server);
   BenchText text(report);
   const bool prints = PrintsText(options.outputs);
   if (prints) PrintText(text.Heading());
@@ -404,10 +404,10 @@ int Measure(client::Client* client, const BenchOptions& options,
   const absl::Status status = WriteOutputs(options.outputs, *report, baseline);
   if (!status.ok()) return Fail(status, signal != 0 ? kExitSignal + signal : kExitUsage);
   if (signal != 0)
-    return FailTold(absl::CancelledError(absl::StrCat("interrupted by signal ", signal)),
-                    kExitSignal + signal);
+    return FailShown(absl::CancelledError(absl::StrCat("interrupted by signal ", signal)),
+                     kExitSignal + signal);
   const absl::Status outcome = Outcome(*report);
-  return outcome.ok() ? kExitOk : FailTold(outcome, kExitRefused);
+  return outcome.ok() ? kExitOk : FailShown(outcome, kExitRefused);
 }
 
 int Run(const Globals& globals, const BenchOptions& options) {

@@ -321,7 +321,7 @@ int Run(const Globals& globals, const CompareOptions& options) {
   const std::string failures = Failures(*comparison, options.fail_above);
   if (failures.empty()) return kExitOk;
   if (!globals.json) PrintNote(absl::StrCat("compare: ", failures));
-  return FailTold(absl::FailedPreconditionError(failures), kExitRefused);
+  return FailShown(absl::FailedPreconditionError(failures), kExitRefused);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ client::ClientOptions OptionsOf(const Globals& globals) {
   options.credentials = globals.credentials;
   if (globals.verbose) options.observe = PrintAttempt;
   options.queued = [](int ahead) {
-    Progress::TellLast(absl::StrCat("queued behind ", ahead, ahead == 1 ? " call" : " calls"));
+    Progress::ShowInLast(absl::StrCat("queued behind ", ahead, ahead == 1 ? " call" : " calls"));
   };
   return options;
 }

@@ -116,7 +116,7 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-// --deadline SECONDS, for all that a command asks the server, retries included (Patience); but
+// --deadline SECONDS, for all that a command asks the server, retries included (TimeLeft); but
 // bench's and tune's is for each point, and load's for each request.
 class TimeoutOption {
  public:
@@ -143,19 +143,19 @@ class TimeoutOption {
 
 // Remaining deadline. Only time spent waiting for the server counts, not the command's own work,
 // such as making inputs. For one thread.
-class Patience {
+class TimeLeft {
  public:
-  explicit Patience(absl::Duration whole) : left_(whole) {}
+  explicit TimeLeft(absl::Duration whole) : left_(whole) {}
 
   // Timeout of the next call. Never zero, which calls take for no limit: with no time left, the
   // next call ends at once.
   absl::Duration left() const { return std::max(left_, absl::Nanoseconds(1)); }
 
-  // Returns the result of `ask`, which is called with left() and must keep to that timeout.
-  template <typename Ask>
-  auto Spend(Ask&& ask) {
+  // Returns the result of `call`, which is called with left() and must keep to that timeout.
+  template <typename Call>
+  auto Spend(Call&& call) {
     const absl::Time start = absl::Now();
-    auto answer = std::forward<Ask>(ask)(left());
+    auto answer = std::forward<Call>(call)(left());
     left_ -= absl::Now() - start;
     return answer;
   }

@@ -165,7 +165,7 @@ int Fail(const absl::Status& status, int exit_status) {
   return exit_status;
 }
 
-int FailTold(const absl::Status& status, int exit_status) {
+int FailShown(const absl::Status& status, int exit_status) {
   return errors_are_json ? Fail(status, exit_status) : exit_status;
 }
 

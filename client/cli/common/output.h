@@ -42,7 +42,7 @@ void PrintNote(absl::string_view text);
 int Fail(const absl::Status& status, int exit_status);
 // Like Fail, for an error that the text output already shows in a table or a sentence: prints it
 // only if errors are JSON.
-int FailTold(const absl::Status& status, int exit_status);
+int FailShown(const absl::Status& status, int exit_status);
 
 // Opens stand-ins for stdin, stdout and stderr if they are closed, so that a file opened later
 // can't become one of them. Printing then fails as it does on a closed stream.

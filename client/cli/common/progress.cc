@@ -32,15 +32,15 @@ Progress::~Progress() {
   thread_.join();
 }
 
-void Progress::Tell(std::string news) {
+void Progress::Show(std::string news) {
   absl::MutexLock lock(&mutex_);
   news_.push_back(std::move(news));
-  if (told_) PrintNews();
+  if (is_shown_) PrintNews();
 }
 
-void Progress::TellLast(std::string news) {
+void Progress::ShowInLast(std::string news) {
   absl::MutexLock lock(&last_mutex);
-  if (last != nullptr) last->Tell(std::move(news));
+  if (last != nullptr) last->Show(std::move(news));
 }
 
 void Progress::Report() {
@@ -48,7 +48,7 @@ void Progress::Report() {
   for (int64_t seconds = 1;; seconds *= 2) {
     const absl::Time next = start_ + absl::Seconds(seconds);
     if (mutex_.AwaitWithDeadline(absl::Condition(&done_), next)) return;
-    told_ = true;
+    is_shown_ = true;
     PrintNews();
     Print(absl::StrCat(seconds, " s so far"));
   }

@@ -22,10 +22,10 @@ class Progress {
   ~Progress();
 
   // Prints news of the work: at once, or when the first second is over.
-  void Tell(std::string news);
-  // Tells the news to the newest Progress that exists; does nothing if there is none. For callers
+  void Show(std::string news);
+  // Shows the news in the newest Progress that exists; does nothing if there is none. For callers
   // that have no Progress of their own.
-  static void TellLast(std::string news);
+  static void ShowInLast(std::string news);
 
  private:
   void Report();
@@ -37,7 +37,7 @@ class Progress {
   const absl::Time start_ = absl::Now();
   absl::Mutex mutex_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  bool told_ ABSL_GUARDED_BY(mutex_) = false;  // the first second is over
+  bool is_shown_ ABSL_GUARDED_BY(mutex_) = false;  // the first second is over
   std::vector<std::string> news_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

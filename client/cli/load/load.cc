@@ -318,7 +318,7 @@ int Run(const Globals& globals, const LoadCommand& command) {
     PrintText(ToText(report));
   }
   const absl::Status status = Outcome(result->all);
-  return status.ok() ? kExitOk : FailTold(status, kExitRefused);
+  return status.ok() ? kExitOk : FailShown(status, kExitRefused);
 }
 
 }  // namespace

@@ -126,9 +126,9 @@ std::vector<client::TensorSpec> SpecsOf(const client::ProfileCall& profile) {
 }
 
 // Whom, and how long all answers together may take.
-struct Asking {
+struct Server {
   client::Client* client;
-  Patience* patience;
+  TimeLeft* time_left;
 };
 
 // By a benchmark of next to nothing, which measures a copy beside it; 0 where it does not.
@@ -144,22 +144,22 @@ double MeasureCopy(const std::string& device, absl::Duration timeout, client::Cl
 
 // Asks the server for the plan and the device behind the profile. An older server may not answer:
 // the figures then lack these values, and give the reason.
-void AddPlanAndDevice(const client::ProfileCall& call, const Asking& asking, Profiled* profiled) {
+void AddPlanAndDevice(const client::ProfileCall& call, const Server& server, Profiled* profiled) {
   client::DescribeCall describe{.kernel = call.call.kernel,
                                 .implementation = NameOf(profiled->report),
                                 .inputs = SpecsOf(call),
                                 .attributes = call.call.attributes,
                                 .device = profiled->report.device()};
-  absl::StatusOr<client::Description> plan = asking.patience->Spend([&](absl::Duration timeout) {
+  absl::StatusOr<client::Description> plan = server.time_left->Spend([&](absl::Duration timeout) {
     describe.timeout = timeout;
-    return asking.client->Describe(describe);
+    return server.client->Describe(describe);
   });
   if (plan.ok())
     profiled->plan = *std::move(plan);
   else
     profiled->plan_missing = absl::StrCat("Describe: ", plan.status().message());
-  const auto devices = asking.patience->Spend(
-      [&](absl::Duration timeout) { return asking.client->ListDevices(timeout); });
+  const auto devices = server.time_left->Spend(
+      [&](absl::Duration timeout) { return server.client->ListDevices(timeout); });
   if (!devices.ok()) return;
   for (const client::DeviceInfo& device : *devices)
     if (device.name == profiled->report.device()) profiled->device = device;
@@ -169,29 +169,29 @@ void AddPlanAndDevice(const client::ProfileCall& call, const Asking& asking, Pro
   if (profiled->device.name.empty() ||
       (bandwidth > 0 && FiguresOf(*profiled).fraction_of_ceiling <= kAboveMemory))
     return;
-  bandwidth = std::max(bandwidth, asking.patience->Spend([&](absl::Duration timeout) {
-    return MeasureCopy(profiled->device.name, timeout, asking.client);
+  bandwidth = std::max(bandwidth, server.time_left->Spend([&](absl::Duration timeout) {
+    return MeasureCopy(profiled->device.name, timeout, server.client);
   }));
 }
 
-absl::StatusOr<Profiled> ProfileOne(client::ProfileCall call, const Asking& asking) {
+absl::StatusOr<Profiled> ProfileOne(client::ProfileCall call, const Server& server) {
   Profiled profiled{.kernel = call.call.kernel, .iterations_asked = call.iterations};
-  ASSIGN_OR_RETURN(profiled.report, asking.patience->Spend([&](absl::Duration timeout) {
+  ASSIGN_OR_RETURN(profiled.report, server.time_left->Spend([&](absl::Duration timeout) {
     call.call.options.timeout = timeout;
-    return asking.client->Profile(call);
+    return server.client->Profile(call);
   }));
-  AddPlanAndDevice(call, asking, &profiled);
+  AddPlanAndDevice(call, server, &profiled);
   return profiled;
 }
 
 absl::StatusOr<std::vector<Profiled>> ProfileAll(const ProfileOptions& options,
-                                                 client::ProfileCall call, const Asking& asking) {
+                                                 client::ProfileCall call, const Server& server) {
   std::vector<std::string> implementations = options.implementations;
   if (implementations.empty()) implementations.emplace_back();
   std::vector<Profiled> profiled;
   for (const std::string& implementation : implementations) {
     call.call.options.implementation = implementation;
-    ASSIGN_OR_RETURN(Profiled one, ProfileOne(call, asking));
+    ASSIGN_OR_RETURN(Profiled one, ProfileOne(call, server));
     // With two implementations, the second uses the device that the server chose for the first.
     call.call.options.device = one.report.device();
     profiled.push_back(std::move(one));
@@ -250,8 +250,8 @@ int Run(const Globals& globals, const ProfileOptions& options) {
   if (const absl::Status status = CheckUsage(globals, options); !status.ok())
     return UsageError(status);
   client::Client client(globals.server, OptionsOf(globals));
-  Patience patience(options.deadline.duration());
-  const auto kernels = patience.Spend([&](absl::Duration timeout) {
+  TimeLeft time_left(options.deadline.duration());
+  const auto kernels = time_left.Spend([&](absl::Duration timeout) {
     return ListKernelsWith({options.kernel, options.implementations}, &client, timeout);
   });
   if (!kernels.ok()) return Refused(kernels.status());
@@ -262,7 +262,7 @@ int Run(const Globals& globals, const ProfileOptions& options) {
   absl::StatusOr<std::vector<Profiled>> profiled = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat("profiling ", options.kernel, " on ", globals.server));
-    profiled = ProfileAll(options, *call, {&client, &patience});
+    profiled = ProfileAll(options, *call, {&client, &time_left});
   }
   if (!profiled.ok()) return Refused(profiled.status());
   if (const absl::Status status = Print(globals, options, *profiled); !status.ok())

@@ -14,7 +14,8 @@ namespace {
 // more than half of its own time, or try again.
 constexpr absl::Duration kAskingMax = absl::Seconds(10);
 
-absl::StatusOr<std::vector<KernelInfo>> Ask(const Channel& channel, const CallTerms& terms) {
+absl::StatusOr<std::vector<KernelInfo>> ListKernels(const Channel& channel,
+                                                    const CallTerms& terms) {
   const Reply reply = channel.Unary(kListKernels, {}, terms);
   if (!reply.status.ok()) return reply.status;
   return DecodeKernels(reply.fragments);
@@ -34,7 +35,7 @@ const KernelInfo* KernelCache::Find(absl::string_view name, const CallTerms& cal
     if (state_ == State::kSettled) return Lookup(name);
     state_ = State::kAsking;
   }
-  absl::StatusOr<std::vector<KernelInfo>> kernels = Ask(connections_->channel(0), terms);
+  absl::StatusOr<std::vector<KernelInfo>> kernels = ListKernels(connections_->channel(0), terms);
   absl::MutexLock lock(&mutex_);
   // A refusal is final: asking again would get the same answer and count as another refusal.
   const bool settled = kernels.ok() || absl::IsUnimplemented(kernels.status()) ||

@@ -22,7 +22,7 @@ Piece OwnedPiece(std::string text) {
 
 }  // namespace
 
-absl::Status MemoryEnds::Check(const Call& call) {
+absl::Status MemoryIo::Check(const Call& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor& input = call.inputs[i];
     ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(input.data_type(), input.shape()));
@@ -35,7 +35,7 @@ absl::Status MemoryEnds::Check(const Call& call) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Piece> MemoryEnds::Read(size_t input, int64_t offset, int64_t bytes) {
+absl::StatusOr<Piece> MemoryIo::Read(size_t input, int64_t offset, int64_t bytes) {
   WARPCALL_CHECK(input < call_.inputs.size(), input, call_.inputs.size());
   const Tensor& tensor = call_.inputs[input];
   WARPCALL_CHECK(
@@ -46,17 +46,17 @@ absl::StatusOr<Piece> MemoryEnds::Read(size_t input, int64_t offset, int64_t byt
                tensor.owner() == nullptr ? borrowed_.owner() : tensor.owner()};
 }
 
-absl::Status MemoryEnds::Begin(const std::vector<TensorSpec>& outputs) {
+absl::Status MemoryIo::Begin(const std::vector<TensorSpec>& outputs) {
   ASSIGN_OR_RETURN(outputs_, OutputBuffers::Allocate(outputs, call_.destinations));
   return absl::OkStatus();
 }
 
-absl::Status MemoryEnds::Write(size_t output, int64_t offset, const wire::FragmentedBytes& bytes) {
+absl::Status MemoryIo::Write(size_t output, int64_t offset, const wire::FragmentedBytes& bytes) {
   bytes.CopyTo(outputs_.data(output) + offset);
   return absl::OkStatus();
 }
 
-absl::StatusOr<Piece> CallbackEnds::Read(size_t input, int64_t offset, int64_t bytes) {
+absl::StatusOr<Piece> CallbackIo::Read(size_t input, int64_t offset, int64_t bytes) {
   const auto count = static_cast<size_t>(bytes);
   std::shared_ptr<char[]> memory = AllocateBytes(count);
   if (memory == nullptr)
@@ -66,12 +66,11 @@ absl::StatusOr<Piece> CallbackEnds::Read(size_t input, int64_t offset, int64_t b
   return Piece{{memory.get(), count}, memory};
 }
 
-absl::Status CallbackEnds::Begin(const std::vector<TensorSpec>& outputs) {
+absl::Status CallbackIo::Begin(const std::vector<TensorSpec>& outputs) {
   return call_.begin == nullptr ? absl::OkStatus() : call_.begin(outputs);
 }
 
-absl::Status CallbackEnds::Write(size_t output, int64_t offset,
-                                 const wire::FragmentedBytes& bytes) {
+absl::Status CallbackIo::Write(size_t output, int64_t offset, const wire::FragmentedBytes& bytes) {
   for (const wire::Bytes& piece : bytes.pieces) {
     RETURN_IF_ERROR(call_.write(output, offset, piece));
     offset += static_cast<int64_t>(piece.size());
@@ -80,7 +79,7 @@ absl::Status CallbackEnds::Write(size_t output, int64_t offset,
 }
 
 absl::StatusOr<std::unique_ptr<ExecuteStreamSession>> ExecuteStreamSession::Make(
-    const StreamCall& call, int64_t chunk_bytes, StreamEnds* ends) {
+    const StreamCall& call, int64_t chunk_bytes, TensorIo* io) {
   std::vector<Side> inputs;
   for (const TensorSpec& spec : call.inputs) {
     ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(spec.data_type, spec.shape));
@@ -88,12 +87,12 @@ absl::StatusOr<std::unique_ptr<ExecuteStreamSession>> ExecuteStreamSession::Make
         {.bytes = bytes, .elements = bytes / static_cast<int64_t>(ElementBytes(spec.data_type))});
   }
   return std::unique_ptr<ExecuteStreamSession>(
-      new ExecuteStreamSession(EncodeStreamHeader(call), std::move(inputs), chunk_bytes, ends));
+      new ExecuteStreamSession(EncodeStreamHeader(call), std::move(inputs), chunk_bytes, io));
 }
 
 ExecuteStreamSession::ExecuteStreamSession(std::string header, std::vector<Side> inputs,
-                                           int64_t chunk_bytes, StreamEnds* ends)
-    : ends_(ends),
+                                           int64_t chunk_bytes, TensorIo* io)
+    : io_(io),
       header_(std::move(header)),
       chunk_bytes_(chunk_bytes / kChunkAlignmentBytes * kChunkAlignmentBytes),
       inputs_(std::move(inputs)) {
@@ -118,7 +117,7 @@ absl::StatusOr<std::vector<Piece>> ExecuteStreamSession::NextMessage() {
   Side& input = inputs_[next];
   WARPCALL_DCHECK(input.sent < input.bytes, input.sent, input.bytes);
   const int64_t bytes = std::min(chunk_bytes_, input.bytes - input.sent);
-  ASSIGN_OR_RETURN(Piece data, ends_->Read(next, input.sent, bytes));
+  ASSIGN_OR_RETURN(Piece data, io_->Read(next, input.sent, bytes));
   std::string prefix;
   wire::AppendChunkPrefix({static_cast<int32_t>(next), input.sent, data.bytes.size()}, &prefix);
   input.sent += bytes;
@@ -152,7 +151,7 @@ absl::Status ExecuteStreamSession::HandleHeader(Fragments header) {
   }
   came_.resize(outputs.size());
   header_came_ = true;
-  return ends_->Begin(outputs);
+  return io_->Begin(outputs);
 }
 
 absl::Status ExecuteStreamSession::HandleChunk(Fragments payload) {
@@ -172,7 +171,7 @@ absl::Status ExecuteStreamSession::HandleChunk(Fragments payload) {
   if (!came_[output].Add(chunk.offset, bytes))
     return BadResponse(
         absl::StrCat("bytes of output ", output, " twice: ", bytes, " at offset ", chunk.offset));
-  return ends_->Write(output, chunk.offset, chunk.data);
+  return io_->Write(output, chunk.offset, chunk.data);
 }
 
 absl::Status ExecuteStreamSession::HandleDone(Fragments done) {

@@ -21,9 +21,9 @@ namespace warpcall::client {
 
 // Source and destination of a stream's tensor bytes. Threads as for StreamHandler: Read in one,
 // Begin and Write in the other.
-class StreamEnds {
+class TensorIo {
  public:
-  virtual ~StreamEnds() = default;
+  virtual ~TensorIo() = default;
   // The bytes [offset, offset + bytes) of an input.
   virtual absl::StatusOr<Piece> Read(size_t input, int64_t offset, int64_t bytes) = 0;
   virtual absl::Status Begin(const std::vector<TensorSpec>& outputs) = 0;
@@ -31,12 +31,12 @@ class StreamEnds {
 };
 
 // Between memory and memory. `call` outlives it.
-class MemoryEnds final : public StreamEnds {
+class MemoryIo final : public TensorIo {
  public:
   // INVALID_ARGUMENT unless every input has the bytes of its type and shape.
   static absl::Status Check(const Call& call);
 
-  explicit MemoryEnds(const Call& call) : call_(call) {}
+  explicit MemoryIo(const Call& call) : call_(call) {}
 
   absl::StatusOr<Piece> Read(size_t input, int64_t offset, int64_t bytes) override;
   absl::Status Begin(const std::vector<TensorSpec>& outputs) override;
@@ -54,9 +54,9 @@ class MemoryEnds final : public StreamEnds {
 };
 
 // Between the callbacks of a StreamCall, which outlives it.
-class CallbackEnds final : public StreamEnds {
+class CallbackIo final : public TensorIo {
  public:
-  explicit CallbackEnds(const StreamCall& call) : call_(call) {}
+  explicit CallbackIo(const StreamCall& call) : call_(call) {}
 
   absl::StatusOr<Piece> Read(size_t input, int64_t offset, int64_t bytes) override;
   absl::Status Begin(const std::vector<TensorSpec>& outputs) override;
@@ -69,10 +69,10 @@ class CallbackEnds final : public StreamEnds {
 // One request over one stream.
 class ExecuteStreamSession final : public StreamHandler {
  public:
-  // `ends` outlives the session. INVALID_ARGUMENT when a shape is none.
+  // `io` outlives the session. INVALID_ARGUMENT when a shape is none.
   static absl::StatusOr<std::unique_ptr<ExecuteStreamSession>> Make(const StreamCall& call,
                                                                     int64_t chunk_bytes,
-                                                                    StreamEnds* ends);
+                                                                    TensorIo* io);
 
   absl::StatusOr<std::vector<Piece>> NextMessage() override;
   absl::Status HandleMessage(Fragments message) override;
@@ -91,13 +91,13 @@ class ExecuteStreamSession final : public StreamHandler {
   };
 
   ExecuteStreamSession(std::string header, std::vector<Side> inputs, int64_t chunk_bytes,
-                       StreamEnds* ends);
+                       TensorIo* io);
 
   absl::Status HandleHeader(Fragments header);
   absl::Status HandleChunk(Fragments payload);
   absl::Status HandleDone(Fragments done);
 
-  StreamEnds* const ends_;
+  TensorIo* const io_;
   // The sending thread's.
   const std::string header_;
   const int64_t chunk_bytes_;

@@ -11,7 +11,7 @@ namespace warpcall::client {
 namespace {
 
 // Too short for a person pressing Ctrl-C to notice, and cheap for a waiting thread.
-constexpr absl::Duration kAskingInterval = absl::Milliseconds(50);
+constexpr absl::Duration kPollInterval = absl::Milliseconds(50);
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void Cancellation::Cancel() {
 void Cancellation::WaitFor(absl::Duration timeout) {
   const absl::Time end = absl::Now() + timeout;
   while (true) {
-    const absl::Time until = Asks() ? std::min(end, absl::Now() + kAskingInterval) : end;
+    const absl::Time until = HasWanted() ? std::min(end, absl::Now() + kPollInterval) : end;
     {
       absl::MutexLock lock(&mutex_);
       if (mutex_.AwaitWithDeadline(absl::Condition(&cancelled_), until)) return;
@@ -54,7 +54,7 @@ bool Cancellation::Await(Cancellation* cancellation, absl::Mutex* mutex,
                          const absl::Condition& condition, absl::Time deadline) {
   if (cancellation == nullptr) return mutex->AwaitWithDeadline(condition, deadline);
   while (true) {
-    const absl::Time until = std::min(deadline, absl::Now() + kAskingInterval);
+    const absl::Time until = std::min(deadline, absl::Now() + kPollInterval);
     if (mutex->AwaitWithDeadline(condition, until)) return true;
     if (until == deadline || cancellation->IsCancelled()) return false;
   }
@@ -72,9 +72,9 @@ void Cancellation::Remove(grpc::ClientContext* call) {
 }
 
 bool Cancellation::Next(grpc::CompletionQueue* queue, void** tag, bool* ok) {
-  if (!Asks()) return queue->Next(tag, ok);
+  if (!HasWanted()) return queue->Next(tag, ok);
   while (true) {
-    const absl::Time until = absl::Now() + kAskingInterval;
+    const absl::Time until = absl::Now() + kPollInterval;
     const auto next = queue->AsyncNext(tag, ok, absl::ToChronoTime(until));
     if (next != grpc::CompletionQueue::TIMEOUT) return next == grpc::CompletionQueue::GOT_EVENT;
     if (!IsWanted()) Cancel();

@@ -204,7 +204,7 @@ struct Channel::Impl {
                                            : terms.cancellation->Next(&queue, &tag, &ok);
     };
     while (next() && tag != nullptr)
-      if (ok) TellPosition(context, options.queued);
+      if (ok) ReportPosition(context, options.queued);
     if (terms.cancellation != nullptr) terms.cancellation->Remove(&context);
     queue.Shutdown();
     while (queue.Next(&tag, &ok)) {

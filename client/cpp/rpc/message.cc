@@ -57,7 +57,7 @@ absl::Status TakeFragments(const grpc::ByteBuffer& message, Reply* reply) {
   return absl::OkStatus();
 }
 
-void TellPosition(const grpc::ClientContext& context, const std::function<void(int)>& queued) {
+void ReportPosition(const grpc::ClientContext& context, const std::function<void(int)>& queued) {
   const auto& metadata = context.GetServerInitialMetadata();
   const auto found = metadata.find(kQueuePosition);
   int ahead;

@@ -21,7 +21,7 @@ absl::StatusOr<grpc::ByteBuffer> ToByteBuffer(absl::Span<const Piece> message);
 absl::Status TakeFragments(const grpc::ByteBuffer& message, Reply* reply);
 
 // Tells `queued` (ClientOptions::queued) what the initial metadata, which have come, say of it.
-void TellPosition(const grpc::ClientContext& context, const std::function<void(int)>& queued);
+void ReportPosition(const grpc::ClientContext& context, const std::function<void(int)>& queued);
 
 // Tells gRPC what a call that begins is to say beside its messages.
 void SetTerms(const CallTerms& terms, const Credentials& credentials, grpc::ClientContext* context);

@@ -64,7 +64,7 @@ void StreamLoop::On(Event event, bool ok) {
       }
       return Send();
     case kAccepted:
-      if (ok) TellPosition(context_, queued_);
+      if (ok) ReportPosition(context_, queued_);
       return Receive();
     case kSent:
       // Not sent: the call is ending, as the receiving side will learn.

@@ -51,8 +51,8 @@ std::vector<std::string> LaunchLog::Names() const {
   return names_;
 }
 
-void CUPTIAPI LaunchLog::Note(void* log, CUpti_CallbackDomain domain, CUpti_CallbackId id,
-                              const void* data) {
+void CUPTIAPI LaunchLog::OnLaunch(void* log, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                                  const void* data) {
   auto* const self = static_cast<LaunchLog*>(log);
   if (domain != CUPTI_CB_DOMAIN_DRIVER_API) return;
   const auto& launch = *static_cast<const CUpti_CallbackData*>(data);

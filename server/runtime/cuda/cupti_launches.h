@@ -27,8 +27,8 @@ class LaunchLog {
  private:
   LaunchLog(const Api& api, CUcontext context) : api_(api), context_(context) {}
   absl::Status Subscribe();
-  static void CUPTIAPI Note(void* log, CUpti_CallbackDomain domain, CUpti_CallbackId id,
-                            const void* data);
+  static void CUPTIAPI OnLaunch(void* log, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                                const void* data);
 
   const Api& api_;
   const CUcontext context_;

@@ -265,7 +265,7 @@ absl::Status InferCodec::Encode(Request* request, StagingBuffers outputs,
   return absl::OkStatus();
 }
 
-void InferCodec::NoteEnd(const RequestTrace& trace, const absl::Status& status) {
+void InferCodec::RecordEnd(const RequestTrace& trace, const absl::Status& status) {
   if (model_ != nullptr) door_->statistics.Record(model_index_, trace, status.ok());
 }
 

@@ -52,7 +52,7 @@ class InferCodec final : public CallCodec {
   void ReleaseInputs() override;
   absl::Status Encode(Request* request, StagingBuffers outputs,
                       grpc::ByteBuffer* response) override;
-  void NoteEnd(const RequestTrace& trace, const absl::Status& status) override;
+  void RecordEnd(const RequestTrace& trace, const absl::Status& status) override;
 
  private:
   using InputTensor = inference::ModelInferRequest::InferInputTensor;

@@ -135,7 +135,7 @@ InferenceService::Reactor* InferenceService::ModelStatistics(Context* context,
           inference::ModelStatistics* const statistics = response->add_model_stats();
           statistics->set_name(door_.models.all()[index].name);
           statistics->set_version(kModelVersion);
-          door_.statistics.Tell(index, statistics);
+          door_.statistics.WriteTo(index, statistics);
         };
         if (!request.name().empty()) {
           ASSIGN_OR_RETURN(const size_t model,

@@ -25,8 +25,8 @@ inference::DataType ToProto(DataType type) {
 
 DataType TypeOf(const Model& model) { return model.data_type.value_or(DataType::kFloat32); }
 
-void Tell(const OperandInfo& operand, DataType type,
-          inference::ModelMetadataResponse::TensorMetadata* tensor) {
+void Describe(const OperandInfo& operand, DataType type,
+              inference::ModelMetadataResponse::TensorMetadata* tensor) {
   tensor->set_name(operand.name);
   tensor->set_datatype(WireTypeName(type));
   for (size_t i = 0; i < operand.rank; ++i) tensor->add_shape(kAnySize);
@@ -72,9 +72,9 @@ void Describe(const Model& model, inference::ModelMetadataResponse* metadata) {
   metadata->add_versions(kModelVersion);
   metadata->set_platform(kPlatform);
   for (const OperandInfo& input : signature.inputs)
-    Tell(input, TypeOf(model), metadata->add_inputs());
+    Describe(input, TypeOf(model), metadata->add_inputs());
   for (const OperandInfo& output : signature.outputs)
-    Tell(output, TypeOf(model), metadata->add_outputs());
+    Describe(output, TypeOf(model), metadata->add_outputs());
 }
 
 void Describe(const Model& model, inference::ModelConfig* config) {

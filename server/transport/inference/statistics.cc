@@ -12,7 +12,7 @@ void Statistics::Duration::Add(int64_t added_ns) {
   count.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Statistics::Duration::Tell(inference::StatisticDuration* duration) const {
+void Statistics::Duration::WriteTo(inference::StatisticDuration* duration) const {
   duration->set_count(count.load(std::memory_order_relaxed));
   duration->set_ns(ns.load(std::memory_order_relaxed));
 }
@@ -29,15 +29,15 @@ void Statistics::Record(size_t model, const RequestTrace& trace, bool succeeded)
   of.success.Add(trace.total_ns);
 }
 
-void Statistics::Tell(size_t model, inference::ModelStatistics* statistics) const {
+void Statistics::WriteTo(size_t model, inference::ModelStatistics* statistics) const {
   const OfModel& of = models_[model];
   inference::InferStatistics& sums = *statistics->mutable_inference_stats();
-  of.success.Tell(sums.mutable_success());
-  of.fail.Tell(sums.mutable_fail());
-  of.queue.Tell(sums.mutable_queue());
-  of.compute_input.Tell(sums.mutable_compute_input());
-  of.compute_infer.Tell(sums.mutable_compute_infer());
-  of.compute_output.Tell(sums.mutable_compute_output());
+  of.success.WriteTo(sums.mutable_success());
+  of.fail.WriteTo(sums.mutable_fail());
+  of.queue.WriteTo(sums.mutable_queue());
+  of.compute_input.WriteTo(sums.mutable_compute_input());
+  of.compute_infer.WriteTo(sums.mutable_compute_infer());
+  of.compute_output.WriteTo(sums.mutable_compute_output());
   // There is no cache: nothing was found there, or missed.
   sums.mutable_cache_hit();
   sums.mutable_cache_miss();

@@ -24,14 +24,14 @@ class Statistics {
 
   bool IsUsed(size_t model) const { return models_[model].queue.count.load() > 0; }
   // Fills in all fields except name and version.
-  void Tell(size_t model, inference::ModelStatistics* statistics) const;
+  void WriteTo(size_t model, inference::ModelStatistics* statistics) const;
 
  private:
   struct Duration {
     std::atomic<uint64_t> count{0};
     std::atomic<uint64_t> ns{0};
     void Add(int64_t added_ns);
-    void Tell(inference::StatisticDuration* duration) const;
+    void WriteTo(inference::StatisticDuration* duration) const;
   };
   struct OfModel {
     Duration success, fail, queue, compute_input, compute_infer, compute_output;

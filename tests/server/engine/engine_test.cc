@@ -148,13 +148,13 @@ TEST_F(EngineTest, KeepsTheBestReadingOfEachBandwidthAndHowFarItStandsAlone) {
     EXPECT_EQ(engine_->Snapshot()[1].bandwidth_ceiling.bytes_per_second, best);
     EXPECT_NEAR(engine_->Snapshot()[1].bandwidth_ceiling.noise, noise, 1e-9);
   };
-  engine_->NoteBandwidth(1, 2e12);
+  engine_->SetBandwidth(1, 2e12);
   expect(2e12, 1);
-  engine_->NoteBandwidth(1, 4e12);  // the first one was disturbed
+  engine_->SetBandwidth(1, 4e12);  // the first one was disturbed
   expect(4e12, 0.5);
-  engine_->NoteBandwidth(1, 1e12);
+  engine_->SetBandwidth(1, 1e12);
   expect(4e12, 0.5);
-  engine_->NoteBandwidth(1, 3.9e12);
+  engine_->SetBandwidth(1, 3.9e12);
   expect(4e12, 0.025);
   EXPECT_EQ(engine_->bandwidth(0).bytes_per_second, 0);
   EXPECT_EQ(engine_->bandwidth(0).noise, 1);

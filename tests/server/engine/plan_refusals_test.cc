@@ -183,15 +183,15 @@ TEST(PlanRefusalsOfADeviceTest, KnowsTheLatestThousandAndTheFirstOfEachRow) {
     return problem;
   };
   EXPECT_TRUE(refusals.Check(twice, of_size(0)).ok());
-  EXPECT_TRUE(refusals.Note(twice, of_size(0), absl::UnimplementedError("0")));
+  EXPECT_TRUE(refusals.Add(twice, of_size(0), absl::UnimplementedError("0")));
   for (int64_t i = 1; i < 1024; ++i)
-    EXPECT_FALSE(refusals.Note(twice, of_size(i), absl::UnimplementedError("more")));
+    EXPECT_FALSE(refusals.Add(twice, of_size(i), absl::UnimplementedError("more")));
   EXPECT_EQ(refusals.Check(twice, of_size(0)), absl::UnimplementedError("0"));
   EXPECT_TRUE(refusals.Check(registry.rows()[1], of_size(0)).ok());
-  refusals.Note(twice, of_size(1024), absl::UnimplementedError("more"));
+  refusals.Add(twice, of_size(1024), absl::UnimplementedError("more"));
   EXPECT_TRUE(refusals.Check(twice, of_size(1)).ok());
   EXPECT_FALSE(refusals.Check(twice, of_size(0)).ok());
-  EXPECT_TRUE(refusals.Note(registry.rows()[1], of_size(0), absl::UnimplementedError("0")));
+  EXPECT_TRUE(refusals.Add(registry.rows()[1], of_size(0), absl::UnimplementedError("0")));
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ TEST_F(SeriesTest, AGpuThatSaysAllOfItselfHasEveryFamilyOfTheContract) {
   RequestTrace trace = RunTrace(kAlpha, kAlphaTiled, kCudaDevice);
   trace.auto_choice = AutoChoice::kOrder;
   sink.Record(trace);
-  sink.NoteAchievedOccupancy(kAlphaTiled, kCudaDevice, 0.5);
+  sink.SetAchievedOccupancy(kAlphaTiled, kCudaDevice, 0.5);
   counts.compilations[0] = 1;
   ExpectContract(ParseMetricsText(sink.Scrape()), {.gpu = true, .runs = true});
 }

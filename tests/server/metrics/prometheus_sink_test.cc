@@ -277,8 +277,7 @@ TEST_F(PrometheusSinkTest, ARunFillsItsPhasesAndItsDevice) {
   EXPECT_EQ(Value(R"(warpcall_host_copy_bytes_total{where="copy_in"})"), 154);
   EXPECT_EQ(Value(R"(warpcall_host_copy_bytes_total{where="copy_out"})"), 10);
   EXPECT_DOUBLE_EQ(
-      Value(R"(warpcall_request_duration_seconds_sum{implementation="cpu",kernel="alpha"})"),
-      1.2);
+      Value(R"(warpcall_request_duration_seconds_sum{implementation="cpu",kernel="alpha"})"), 1.2);
 }
 
 TEST_F(PrometheusSinkTest, WhatDidNotRunHasNoPhases) {
@@ -335,13 +334,13 @@ TEST_F(PrometheusSinkTest, WhatAProfileCountedIsShownBesideTheTheory) {
   trace.launch = {.theoretical_occupancy = 0.75, .waves = 1};
   sink_.Record(trace);
   EXPECT_EQ(Scrape(sink_).count(achieved), 0u);
-  sink_.NoteAchievedOccupancy(kAlphaTiled, kCudaDevice, 0.5);
+  sink_.SetAchievedOccupancy(kAlphaTiled, kCudaDevice, 0.5);
   EXPECT_EQ(Value(achieved), 0.5);
   sink_.Record(trace);
-  sink_.NoteAchievedOccupancy(kAlphaPlain, kCpuDevice, 0.25);  // a row without a shape
+  sink_.SetAchievedOccupancy(kAlphaPlain, kCpuDevice, 0.25);  // a row without a shape
   for (const int outside : {-1, 3}) {
-    sink_.NoteAchievedOccupancy(outside, kCudaDevice, 1);
-    sink_.NoteAchievedOccupancy(kAlphaTiled, outside, 1);
+    sink_.SetAchievedOccupancy(outside, kCudaDevice, 1);
+    sink_.SetAchievedOccupancy(kAlphaTiled, outside, 1);
   }
   EXPECT_EQ(Value(achieved), 0.5);
   EXPECT_EQ(SumOf(Scrape(sink_), "warpcall_kernel_occupancy_ratio", {}), 0.75 + 0.5);
@@ -352,8 +351,7 @@ TEST_F(PrometheusSinkTest, CountersOfAFastGpuDoNotWrap) {
   trace.work.flops = int64_t{1} << 62;
   for (int i = 0; i < 8; ++i) sink_.Record(trace);
   EXPECT_EQ(
-      Value(
-          R"(warpcall_kernel_flops_total{device="cuda:0",implementation="cuda",kernel="alpha"})"),
+      Value(R"(warpcall_kernel_flops_total{device="cuda:0",implementation="cuda",kernel="alpha"})"),
       0x1p65);
 }
 

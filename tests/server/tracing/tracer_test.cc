@@ -66,8 +66,8 @@ TEST(TracerTest, WhatThereIsNoRoomForIsDroppedAndCounted) {
   const std::vector<Record> records = tracer.Take(1, absl::InfiniteDuration());
   ASSERT_EQ(records.size(), 3u);
   EXPECT_EQ(records[2].request_id, "2");
-  tracer.NoteFailed(2);
-  tracer.NoteSent(1);
+  tracer.CountFailed(2);
+  tracer.CountSent(1);
   EXPECT_EQ(tracer.counts().dropped, 2u);
   EXPECT_EQ(tracer.counts().failed, 2u);
   EXPECT_EQ(tracer.counts().sent, 1u);

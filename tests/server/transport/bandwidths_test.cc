@@ -151,7 +151,7 @@ TEST_F(BandwidthsTest, DevicesWithoutTwoReadingsThatAgreeAreMeasuredLessAndLessO
     last_ns = started_ns_[1];
     started_ns_[0] = started_ns_[1] = 0;
     reading *= 2;
-    for (const int device : {0, 1}) engine_->NoteBandwidth(device, reading);
+    for (const int device : {0, 1}) engine_->SetBandwidth(device, reading);
   }
 }
 
@@ -166,14 +166,14 @@ TEST_F(BandwidthsTest, ADeviceWithTwoReadingsThatAgreeIsNotMeasuredAgain) {
   ASSERT_TRUE(inspector_->Submit(&other).ok());
   Measure();
   AwaitStart(0);
-  engine_->NoteBandwidth(0, 1e12);
-  engine_->NoteBandwidth(0, 1.05e12);
+  engine_->SetBandwidth(0, 1e12);
+  engine_->SetBandwidth(0, 1.05e12);
   AwaitStart(1);
   started_ns_[0] = started_ns_[1] = 0;
   AwaitStart(1);
   EXPECT_EQ(started_ns_[0], 0);
-  engine_->NoteBandwidth(1, 1e12);
-  engine_->NoteBandwidth(1, 0.95e12);
+  engine_->SetBandwidth(1, 1e12);
+  engine_->SetBandwidth(1, 0.95e12);
   started_ns_[1] = 0;
   // One more was arranged before these readings were there.
   Pass(200 * kSecond);

@@ -83,32 +83,32 @@ class PollersTest : public ::testing::Test {
 TEST_F(PollersTest, SmallRequestsArePolledForByFew) {
   EXPECT_TRUE(IsAnswered());
   BecomeCalm();
-  pollers_->Note(kSmall);
+  pollers_->Observe(kSmall);
   EXPECT_TRUE(SomePark());
   for (int i = 0; i < 10; ++i) {
-    pollers_->Note(kSmall);
+    pollers_->Observe(kSmall);
     EXPECT_TRUE(IsAnswered());
   }
 }
 
 TEST_F(PollersTest, ALargeOneBringsAllBackUntilItIsCalm) {
   BecomeCalm();
-  pollers_->Note(kSmall);
+  pollers_->Observe(kSmall);
   EXPECT_TRUE(SomePark());
-  pollers_->Note(kLarge);
+  pollers_->Observe(kLarge);
   EXPECT_TRUE(AllAreBack());
   now_ns_ += Pollers::kCalmNs - 1;
-  pollers_->Note(kSmall);
+  pollers_->Observe(kSmall);
   EXPECT_EQ(pollers_->parked(), 0);
   ++now_ns_;
   EXPECT_TRUE(testing::Eventually([this] {
-    pollers_->Note(kSmall);
+    pollers_->Observe(kSmall);
     return pollers_->parked() > 0;
   }));
 }
 
 TEST_F(PollersTest, NobodyParksAtTheBeginning) {
-  pollers_->Note(kSmall);
+  pollers_->Observe(kSmall);
   EXPECT_TRUE(IsAnswered());
   EXPECT_EQ(pollers_->parked(), 0);
 }
@@ -117,7 +117,7 @@ TEST_F(PollersTest, WhoWantsAllHasThem) {
   Pollers all(0, [this] { return now_ns_.load(); });
   all.Begin();
   BecomeCalm();
-  all.Note(kSmall);
+  all.Observe(kSmall);
   EXPECT_TRUE(IsAnswered());
   EXPECT_EQ(all.parked(), 0);
 }
@@ -130,7 +130,7 @@ TEST_F(PollersTest, AnswersGoOnWhileTheyComeAndGo) {
     noters.emplace_back([&, bytes] {
       while (!over) {
         now_ns_ += bytes == kSmall ? Pollers::kCalmNs / 4 : 1;
-        pollers_->Note(bytes);
+        pollers_->Observe(bytes);
         std::this_thread::yield();
       }
     });

@@ -54,7 +54,7 @@ class TraceKeeper final : public MetricsSink {
   void RecordTransfer(const RequestTrace&) override {}
   void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
   void RecordInspectionUse(const InspectionUse&) override {}
-  void NoteAchievedOccupancy(int, int, double) override {}
+  void SetAchievedOccupancy(int, int, double) override {}
   void RecordRefusedConnection() override {}
 
   std::vector<RequestTrace> traces;

@@ -53,8 +53,10 @@ class Cancellation {
   // The queue's own Next, for the event of a call.
   bool Next(grpc::CompletionQueue* queue, void** tag, bool* ok);
 
-  // Asks: some `wanted`, this object's or a parent's, has to be polled. IsWanted: none is false.
-  bool Asks() const { return wanted_ != nullptr || (parent_ != nullptr && parent_->Asks()); }
+  // True if this object or a parent has `wanted`, which has to be polled.
+  bool HasWanted() const {
+    return wanted_ != nullptr || (parent_ != nullptr && parent_->HasWanted());
+  }
   bool IsWanted() const;
   bool IsCancelled();
 

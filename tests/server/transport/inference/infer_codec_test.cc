@@ -140,11 +140,11 @@ TEST_F(InferCodecTest, RefusesWhatDoesNotFit) {
 
 TEST_F(InferCodecTest, CountsAFailureAsTheModels) {
   InferCodec codec(&door_, false);
-  codec.NoteEnd(RequestTrace(), absl::InternalError(""));  // no model is known yet
+  codec.RecordEnd(RequestTrace(), absl::InternalError(""));  // no model is known yet
   const grpc::ByteBuffer message = ToBuffer(request_.SerializeAsString(), 1000);
   ASSERT_TRUE(codec.Decode(message).ok());
   ASSERT_TRUE(codec.Spec().ok());
-  codec.NoteEnd(RequestTrace(), absl::InternalError(""));
+  codec.RecordEnd(RequestTrace(), absl::InternalError(""));
   for (size_t i = 0; i < door_.models.all().size(); ++i)
     EXPECT_EQ(door_.statistics.IsUsed(i), door_.models.all()[i].name == "matmul_fp16");
 }

@@ -102,7 +102,7 @@ TEST(Statistics, CountWhatPerfAnalyzerReads) {
   EXPECT_FALSE(statistics.IsUsed(0));
   EXPECT_TRUE(statistics.IsUsed(1));
   inference::ModelStatistics told;
-  statistics.Tell(1, &told);
+  statistics.WriteTo(1, &told);
   const auto is = [](const inference::StatisticDuration& duration, uint64_t count, uint64_t ns) {
     return duration.count() == count && duration.ns() == ns;
   };
@@ -116,7 +116,7 @@ TEST(Statistics, CountWhatPerfAnalyzerReads) {
   EXPECT_TRUE(is(sums.compute_infer(), 2, 200)) << told.DebugString();
   EXPECT_TRUE(is(sums.compute_output(), 2, 6)) << told.DebugString();
   inference::ModelStatistics none;
-  statistics.Tell(0, &none);
+  statistics.WriteTo(0, &none);
   EXPECT_EQ(none.inference_stats().queue().count(), 0u);
   EXPECT_EQ(none.batch_stats_size(), 0);
 }
