@@ -141,8 +141,8 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   WARPCALL_CHECK((*job)->device >= 0 && (*job)->device < device_count(), (*job)->device);
   Runner& runner = *runners_[static_cast<size_t>((*job)->device)];
   const int row = (*job)->row->id;
-  const Work& work = (*job)->trace->work;
-  const ServiceHistory::Prediction prediction = history_.Predict(row, work);
+  const TimedWork timed = (*job)->timed_work();
+  const ServiceHistory::Prediction prediction = history_.Predict(row, timed);
   (*job)->predicted_ns = prediction.ns;
   (*job)->prediction_measured = prediction.measured();
   (*job)->predicted_ns_at_most = prediction.ns_at_most;
@@ -160,7 +160,7 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   if (!status.ok()) {
     const RejectReason reason = RejectReasonOf(status);
     if (reason == RejectReason::kDeadlineUnmeetable || reason == RejectReason::kRunTime)
-      history_.LowerPrediction(row, work);
+      history_.LowerPrediction(row, timed);
     (*job)->load = DeviceLoad();
     JobEnded();
   }
@@ -264,6 +264,14 @@ int Engine::CountHealthy(DeviceKind kind) const {
   return static_cast<int>(absl::c_count_if(runners_, [kind](const auto& runner) {
     return runner->device->properties().kind == kind && runner->device->healthy();
   }));
+}
+
+int64_t Engine::ResidentHostBytes() const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < runners_.size(); ++i)
+    if (runners_[i]->device->properties().kind == DeviceKind::kCpu)
+      bytes += residents_->usage(static_cast<int>(i)).bytes;
+  return bytes;
 }
 
 std::vector<DeviceSnapshot> Engine::Snapshot() const {

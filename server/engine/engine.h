@@ -79,6 +79,8 @@ class Engine {
   const Device& device(int index) const { return *runners_[static_cast<size_t>(index)]->device; }
   // Number of healthy devices of the kind.
   int CountHealthy(DeviceKind kind) const;
+  // Host memory of the tensors that stay: those of the CPU devices.
+  int64_t ResidentHostBytes() const;
   // Staging memory of each device.
   int64_t staging_bytes() const {
     return static_cast<int64_t>(runners_.front()->staging.total_bytes());

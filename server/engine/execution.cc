@@ -31,6 +31,15 @@ bool HasSplitResident(const Job& job) {
   return false;
 }
 
+// Bytes of all operands, those that stay on the device included: a kernel reads a small operand as
+// often as a large one beside it makes it, and over PCIe where it lies in host memory.
+size_t OperandBytes(const Problem& problem) {
+  size_t bytes = 0;
+  for (const TensorSpec& spec : problem.inputs) bytes += spec.bytes();
+  for (const TensorSpec& spec : problem.outputs) bytes += spec.bytes();
+  return bytes;
+}
+
 absl::Status RefuseForMemory(absl::Status status) {
   if (!absl::IsResourceExhausted(status)) return status;
   return RefuseFor(RejectReason::kDeviceMemory, std::move(status), kMemoryPushbackMs);
@@ -97,9 +106,8 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
                  job.key.id, staging.size());
   if (!device_->healthy())
     return absl::UnavailableError(absl::StrCat(device_->properties().name, " was lost"));
-  const bool mirrored =
-      !device_->KernelsUseStaging(static_cast<size_t>(job.input_bytes + job.output_bytes),
-                                  job.row->implementation.suits_host_memory);
+  const bool mirrored = !device_->KernelsUseStaging(OperandBytes(job.problem),
+                                                    job.row->implementation.suits_host_memory);
   const absl::Cleanup drop_workspace = [this] {
     if (device_->pools_memory() || workspace_.bytes() > kWorkspaceKeptBytesMax)
       workspace_ = Buffer();

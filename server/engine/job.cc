@@ -1,5 +1,6 @@
 #include "server/engine/job.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,20 @@ constexpr int64_t kClocksApartNs = 10'000'000;
 constexpr int64_t kShareOfTimeout = 20;
 
 }  // namespace
+
+TimedWork Job::timed_work() const {
+  WARPCALL_CHECK(trace != nullptr, key.id);
+  TimedWork timed{trace->work, !residents.empty()};
+  for (size_t i = 0; i < residents.size(); ++i) {
+    if (!IsResident(i)) continue;
+    const size_t inputs_count = problem.inputs.size();
+    const TensorSpec& spec =
+        i < inputs_count ? problem.inputs[i] : problem.outputs[i - inputs_count];
+    timed.work.bytes -= static_cast<int64_t>(spec.bytes());
+  }
+  timed.work.bytes = std::max<int64_t>(timed.work.bytes, 0);
+  return timed;
+}
 
 void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers outputs) {
   WARPCALL_CHECK(job != nullptr && job->done != nullptr);

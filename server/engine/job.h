@@ -16,6 +16,7 @@
 #include "server/engine/metrics_sink.h"
 #include "server/engine/preparations.h"
 #include "server/engine/residents.h"
+#include "server/engine/service_history.h"
 #include "server/engine/staging_pool.h"
 
 namespace warpcall {
@@ -56,6 +57,8 @@ struct Job {
   bool IsResident(size_t operand) const {
     return !residents.empty() && residents[operand].content != nullptr;
   }
+  // By the trace's work.
+  TimedWork timed_work() const;
   int64_t input_bytes = 0;   // of inputs that go through staging
   int64_t output_bytes = 0;  // likewise
   int64_t submitted_ns = 0;

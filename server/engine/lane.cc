@@ -110,13 +110,14 @@ absl::Status Lane::Run() {
   if (absl::Status stopped = watch.Check(); !stopped.ok()) {
     // A job stopped while its plan was made shows nothing about its run time.
     if (was_prepared && job.row == chosen)
-      shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);
+      shared_.history->RecordAtLeast(job.row->id, job.timed_work(), taken_ns);
     return stopped;
   }
   RETURN_IF_ERROR(status);
   // Excludes the preparation, which the next job of its kind finds done. If it counted, every
   // request would be predicted a search of 100 ms, and jobs would go to another device.
-  shared_.history->Note(job.row->id, job.trace->work, job.trace->copy_in_ns + job.trace->device_ns);
+  shared_.history->Record(job.row->id, job.timed_work(),
+                          job.trace->copy_in_ns + job.trace->device_ns);
   job.trace->ran = true;
   return absl::OkStatus();
 }
@@ -141,7 +142,7 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
     }
     job.row = next->row;
     next->WriteTo(job.trace);
-    RETURN_IF_ERROR(CheckRunTime(shared_.history->Predict(job.row->id, job.trace->work),
+    RETURN_IF_ERROR(CheckRunTime(shared_.history->Predict(job.row->id, job.timed_work()),
                                  shared_.limits->run_ns_max));
   }
 }

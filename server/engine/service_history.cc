@@ -60,16 +60,18 @@ int64_t GuessNsAtMost(const Work& work) {
 
 }  // namespace
 
-size_t ServiceHistory::IndexOf(int row, const Work& work) const {
+size_t ServiceHistory::IndexOf(int row, const TimedWork& timed) const {
+  const Work& work = timed.work;
   WARPCALL_DCHECK(work.bytes >= 0 && work.flops >= 0, work.bytes, work.flops);
   const auto size = static_cast<uint64_t>(SaturatingAdd(work.bytes, work.flops / kFlopsPerByte));
   const int size_class = std::min(static_cast<int>(std::bit_width(size)), kSizes - 1);
   WARPCALL_CHECK(row >= 0 && static_cast<size_t>(row) < rates_.size(), row, rates_.size());
-  return static_cast<size_t>(row * kSizes + size_class);
+  return static_cast<size_t>((2 * row + (timed.has_residents ? 1 : 0)) * kSizes + size_class);
 }
 
-ServiceHistory::Prediction ServiceHistory::Predict(int row, const Work& work) const {
-  const Cell& cell = cells_[IndexOf(row, work)];
+ServiceHistory::Prediction ServiceHistory::Predict(int row, const TimedWork& timed) const {
+  const Work& work = timed.work;
+  const Cell& cell = cells_[IndexOf(row, timed)];
   if (cell.samples.load(std::memory_order_relaxed) >= kSamplesMin) {
     const int64_t mean_ns = cell.mean_ns.load(std::memory_order_relaxed);
     return {mean_ns, mean_ns, mean_ns, Basis::kMeasured};
@@ -114,23 +116,23 @@ void ServiceHistory::LearnRate(int row, const Work& work, int64_t ns) {
                       std::memory_order_relaxed);
 }
 
-void ServiceHistory::Note(int row, const Work& work, int64_t ns) {
-  Cell& cell = cells_[IndexOf(row, work)];
+void ServiceHistory::Record(int row, const TimedWork& timed, int64_t ns) {
+  Cell& cell = cells_[IndexOf(row, timed)];
   const int samples = cell.samples.load(std::memory_order_relaxed);
   const int64_t mean = cell.mean_ns.load(std::memory_order_relaxed);
   // The first few samples count alike, but the very first gives way to the second.
   const int64_t share = ns < mean / kOutlier ? 1 : std::clamp<int64_t>(samples, 1, kNewestShare);
   cell.mean_ns.store(mean + (ns - mean) / share, std::memory_order_relaxed);
   if (samples <= kNewestShare) cell.samples.store(samples + 1, std::memory_order_relaxed);
-  LearnRate(row, work, ns);
+  if (!timed.has_residents) LearnRate(row, timed.work, ns);
 }
 
-void ServiceHistory::NoteAtLeast(int row, const Work& work, int64_t ns) {
-  if (ns > Predict(row, work).ns) Note(row, work, ns);
+void ServiceHistory::RecordAtLeast(int row, const TimedWork& timed, int64_t ns) {
+  if (ns > Predict(row, timed).ns) Record(row, timed, ns);
 }
 
-void ServiceHistory::LowerPrediction(int row, const Work& work) {
-  Cell& cell = cells_[IndexOf(row, work)];
+void ServiceHistory::LowerPrediction(int row, const TimedWork& timed) {
+  Cell& cell = cells_[IndexOf(row, timed)];
   const int64_t mean = cell.mean_ns.load(std::memory_order_relaxed);
   cell.mean_ns.store(mean - mean / kLoweredShare, std::memory_order_relaxed);
   if (cell.samples.load(std::memory_order_relaxed) >= kSamplesMin) return;

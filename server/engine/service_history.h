@@ -16,12 +16,18 @@ struct ServiceRate {
   double flops_per_ns = 1;  // > 0
 };
 
+// The part of a job's work that takes time.
+struct TimedWork {
+  Work work;                   // without the bytes that stay on the device
+  bool has_residents = false;  // then the job tells nothing about jobs whose bytes all travel
+};
+
 // Thread-safe and lock-free. Threads that record the same size at one instant may lose a sample.
 class ServiceHistory {
  public:
   // Rows have ids 0 .. rows - 1.
   explicit ServiceHistory(int rows)
-      : cells_(static_cast<size_t>(rows) * kSizes), rates_(static_cast<size_t>(rows)) {}
+      : cells_(static_cast<size_t>(rows) * 2 * kSizes), rates_(static_cast<size_t>(rows)) {}
 
   // Evidence behind a prediction.
   enum class Basis : uint8_t {
@@ -38,18 +44,19 @@ class ServiceHistory {
     Basis basis;
     bool measured() const { return basis == Basis::kMeasured; }
   };
-  Prediction Predict(int row, const Work& work) const;
+  Prediction Predict(int row, const TimedWork& timed) const;
+  Prediction Predict(int row, const Work& work) const { return Predict(row, TimedWork{work}); }
 
   // Sets the rate that trials on this machine have shown, before the first job.
   void SetRate(int row, const ServiceRate& rate);
 
   // Records that such a job held its lane for `ns`.
-  void Note(int row, const Work& work, int64_t ns);
+  void Record(int row, const TimedWork& timed, int64_t ns);
   // Records that such a job was stopped after `ns`: it would have taken longer.
-  void NoteAtLeast(int row, const Work& work, int64_t ns);
+  void RecordAtLeast(int row, const TimedWork& timed, int64_t ns);
   // Lowers the prediction a little after it has kept a job out. Nothing was learned from that job,
   // and one slow spell must not keep such jobs out for good.
-  void LowerPrediction(int row, const Work& work);
+  void LowerPrediction(int row, const TimedWork& timed);
 
  private:
   // Sizes fall into classes by powers of two of bytes and FLOPs together.
@@ -69,7 +76,7 @@ class ServiceHistory {
     std::atomic<double> slowness{0};
   };
 
-  size_t IndexOf(int row, const Work& work) const;
+  size_t IndexOf(int row, const TimedWork& timed) const;
   void LearnRate(int row, const Work& work, int64_t ns);
 
   std::vector<Cell> cells_;

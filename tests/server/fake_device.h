@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -19,7 +20,8 @@ class FakeDevice : public Device {
   // Shared with the test, which outlives the device.
   struct Control {
     std::atomic<bool> lost{false};
-    std::atomic<bool> kernels_use_staging{false};
+    std::atomic<bool> kernels_use_staging{false};  // for operands of up to so many bytes in all:
+    std::atomic<size_t> use_staging_bytes_max{std::numeric_limits<size_t>::max()};
     std::atomic<int64_t> memory_limit_bytes{int64_t{1} << 40};
     std::atomic<int64_t> memory_used_bytes{0};
     std::atomic<size_t> round_bytes{0};
@@ -54,7 +56,9 @@ class FakeDevice : public Device {
         std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), bytes,
         [](void*, void* data, size_t) { std::free(data); }, nullptr);
   }
-  bool KernelsUseStaging(size_t, bool) const override { return control_->kernels_use_staging; }
+  bool KernelsUseStaging(size_t bytes, bool) const override {
+    return control_->kernels_use_staging && bytes <= control_->use_staging_bytes_max;
+  }
   size_t round_bytes() const override { return control_->round_bytes; }
   bool pools_memory() const override { return control_->pools_memory; }
   MemoryUsage memory_usage() const override {

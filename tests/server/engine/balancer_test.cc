@@ -159,7 +159,7 @@ class Simulation {
 
   void Answer(int index, int row, DeviceLoad* load, double ns) {
     Served& device = devices_[index];
-    history_.Note(row, kWork, static_cast<int64_t>(ns));
+    history_.Record(row, {kWork}, static_cast<int64_t>(ns));
     *load = DeviceLoad();
     if (now_ns_ >= scenario_.counted_from_ns) {
       ++device.answers;

@@ -223,6 +223,36 @@ TEST_F(ResidentOperandsTest, AnOutputStaysWhereItWasComputed) {
   EXPECT_EQ(y_, std::vector<float>(kRows * kColumns));
 }
 
+TEST_F(ResidentOperandsTest, WhatStaysIsNoWorkThatTakesTime) {
+  static const Op& op = testing::NewSharingOp("sharing");
+  RequestTrace trace;
+  trace.work = {.bytes = 10'000, .flops = 7};
+  Job job;
+  job.trace = &trace;
+  job.problem =
+      *MakeProblem(op, {{DataType::kFloat32, {kRows, kX}}, {DataType::kFloat32, {kColumns}}}, {});
+  EXPECT_FALSE(job.timed_work().has_residents);
+  EXPECT_EQ(job.timed_work().work.bytes, 10'000);
+  job.residents = {{}, Stay(weight_, false), {}};
+  EXPECT_TRUE(job.timed_work().has_residents);
+  EXPECT_EQ(job.timed_work().work.bytes, 10'000 - static_cast<int64_t>(sizeof(float)) * kColumns);
+  EXPECT_EQ(job.timed_work().work.flops, 7);
+}
+
+// Small operands are copied beside a large one that stays, for the kernel reads them again and
+// again.
+TEST_F(ResidentOperandsTest, WhatStaysCountsForTheChoiceOfHostMemory) {
+  constexpr size_t kBytes = sizeof(float) * (kRows * kX + kColumns + kRows * kColumns);
+  control_.kernels_use_staging = true;
+  for (const bool fits : {true, false}) {
+    control_.use_staging_bytes_max = fits ? kBytes : kBytes - 1;
+    control_.copies = 0;
+    RunWith({{}, Stay(weight_, false), {}});
+    EXPECT_EQ(control_.copies > 0, !fits);
+    ExpectRight(y_.data());
+  }
+}
+
 TEST_F(ExecutionTest, PlansAreKeptUntilTheDeviceIsDone) {
   int waited = 0;
   control_.on_operation = [&](const char* operation) {
