@@ -245,11 +245,12 @@ std::unique_ptr<SpanExporter> StartSpanExporter(const Config& config, const Exec
 }
 
 // Looks after what the server holds and after its health, as long as it lives.
-std::unique_ptr<MemoryTrim> WatchMemory(const Config& config, int devices, GrpcServer* server) {
-  auto look = [server,
-               rule = ShedRule(ShedLimitBytes(config, devices))](int64_t used_bytes) mutable {
+std::unique_ptr<MemoryTrim> WatchMemory(const Config& config, Engine* engine, GrpcServer* server) {
+  auto look = [&config, engine, server, rule = ShedRule()](int64_t used_bytes) mutable {
     server->RunPeriodicChecks();
-    const int halvings = rule.Next(used_bytes);
+    const int64_t limit_bytes =
+        ShedLimitBytes(config, engine->device_count(), engine->ResidentHostBytes());
+    const int halvings = rule.Next(used_bytes, limit_bytes);
     server->ShedReceived(halvings);
     return halvings > 0;
   };
@@ -330,8 +331,7 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   start_watch->reset();  // sockets are to be given back
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(server, StartGrpc(config, access, &deps));
-  const std::unique_ptr<MemoryTrim> memory =
-      WatchMemory(config, engine->device_count(), server.get());
+  const std::unique_ptr<MemoryTrim> memory = WatchMemory(config, engine.get(), server.get());
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
   const absl::Cleanup end_self_test = [&self_test] { self_test = nullptr; };
   TryOthers(

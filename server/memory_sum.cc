@@ -29,9 +29,10 @@ MemorySum::MemorySum(const Config& config, int devices)
       resident_mib(config.resident_mib < 0 ? CpuDevice::kResidentBytesMax / kMib
                                            : config.resident_mib) {}
 
-int64_t ShedLimitBytes(const Config& config, int devices) {
-  const int64_t sum_mib = MemorySum(config, devices).sum_mib();
-  return std::min((sum_mib * (100 + kOverSumPercent) / 100 + kOwnMib) * kMib,
+int64_t ShedLimitBytes(const Config& config, int devices, int64_t resident_bytes) {
+  const MemorySum allowed(config, devices);
+  const int64_t passing_mib = allowed.sum_mib() - allowed.resident_mib;
+  return std::min((passing_mib * (100 + kOverSumPercent) / 100 + kOwnMib) * kMib + resident_bytes,
                   MemoryLimitBytes() / 100 * kOfMemoryPercent);
 }
 

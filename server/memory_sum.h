@@ -23,7 +23,8 @@ struct MemorySum {
 };
 
 // How much memory the process may use until it ends calls whose messages are on their way in.
-int64_t ShedLimitBytes(const Config& config, int devices);
+// `resident_bytes`: of the tensors that stay in host memory. Their unused room is not for messages.
+int64_t ShedLimitBytes(const Config& config, int devices, int64_t resident_bytes);
 
 // Logs the sum. FAILED_PRECONDITION where the machine, or its control group, has less memory than
 // staging takes: load uses staging up to its last byte, so the system would end the server then.

@@ -73,10 +73,10 @@ bool TrimRule::IsDue(const Look& look) {
          kRestCores * static_cast<double>(look.time_ns - last.time_ns);
 }
 
-int ShedRule::Next(int64_t used_bytes) {
-  if (used_bytes > limit_bytes_)
+int ShedRule::Next(int64_t used_bytes, int64_t limit_bytes) {
+  if (used_bytes > limit_bytes)
     halvings_ = std::clamp(halvings_ + 1, kHalvingsMin, kHalvingsMax);
-  else if (used_bytes < limit_bytes_ / 10 * 9)
+  else if (used_bytes < limit_bytes / 10 * 9)
     halvings_ = halvings_ > kHalvingsMin ? halvings_ - 1 : 0;
   return halvings_;
 }

@@ -57,14 +57,11 @@ class ShedRule {
   static constexpr int kHalvingsMin = 3;
   static constexpr int kHalvingsMax = 6;
 
-  explicit ShedRule(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
-
   // After a look that found so much memory in use: how often the quota is to be halved, one step at
   // a time. Steps back below nine tenths of the limit.
-  int Next(int64_t used_bytes);
+  int Next(int64_t used_bytes, int64_t limit_bytes);
 
  private:
-  const int64_t limit_bytes_;
   int halvings_ = 0;
 };
 

@@ -18,11 +18,13 @@
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
 #include "tests/e2e/stream_call.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 std::string Sha256Of(const std::string& bytes) {
@@ -536,6 +538,22 @@ TEST_F(PutGetTest, EachNamedCallerHasItsOwn) {
   EXPECT_EQ(put('b', 300), "8: the tensor has 1200 bytes; the limit is 1000 (resident_bytes_max)");
   unlink(tokens.c_str());
   unlink(policies.c_str());
+}
+
+// 256 MiB more than the messages' share of the memory sum are no reason to end calls.
+TEST_F(PutGetTest, TensorsThatStayTakeNoMemoryFromMessages) {
+  if (ProgramsAreSanitized()) GTEST_SKIP() << "the server takes more memory for itself";
+  Start({"--staging_mib=64", "--queue_mib=16", "--reception_mib=16", "--max_message_mib=16"});
+  v1::PutHeader header;
+  header.mutable_tensor()->set_data_type(v1::DATA_TYPE_FLOAT32);
+  header.mutable_tensor()->add_shape(64 * kMib);
+  Putting put(stub_.get());
+  put.Send(header);
+  put.SendAll(std::string(256 * kMib, '\1'));
+  ASSERT_TRUE(put.Finish().ok());
+  EXPECT_GT(server_->ResidentBytes(), static_cast<int64_t>(256 * kMib));
+  EXPECT_EQ(Get(put.response.handle()).data().size(), 256u * kMib);
+  EXPECT_THAT(server_->log(), Not(HasSubstr("memory is over its limit")));
 }
 
 TEST_F(PutGetTest, AnAnswerThatNobodyGotLeavesNothing) {

@@ -96,20 +96,20 @@ TEST_F(TrimRuleTest, NearTheLimitItIsDueAtWorkToo) {
 }
 
 TEST(ShedRuleTest, HalvesOnceMoreALookWhileMemoryIsOverItsLimitAndGoesBackBelowIt) {
-  ShedRule rule(1000);
-  EXPECT_EQ(rule.Next(1000), 0);
-  EXPECT_EQ(rule.Next(1001), ShedRule::kHalvingsMin);
-  EXPECT_EQ(rule.Next(2000), ShedRule::kHalvingsMin + 1);
-  EXPECT_EQ(rule.Next(1000), ShedRule::kHalvingsMin + 1);
-  EXPECT_EQ(rule.Next(900), ShedRule::kHalvingsMin + 1);
-  EXPECT_EQ(rule.Next(899), ShedRule::kHalvingsMin);
-  EXPECT_EQ(rule.Next(0), 0);
-  EXPECT_EQ(rule.Next(0), 0);
+  ShedRule rule;
+  EXPECT_EQ(rule.Next(1000, 1000), 0);
+  EXPECT_EQ(rule.Next(1001, 1000), ShedRule::kHalvingsMin);
+  EXPECT_EQ(rule.Next(2000, 1000), ShedRule::kHalvingsMin + 1);
+  EXPECT_EQ(rule.Next(1000, 1000), ShedRule::kHalvingsMin + 1);
+  EXPECT_EQ(rule.Next(900, 1000), ShedRule::kHalvingsMin + 1);
+  EXPECT_EQ(rule.Next(899, 1000), ShedRule::kHalvingsMin);
+  EXPECT_EQ(rule.Next(0, 1000), 0);
+  EXPECT_EQ(rule.Next(1001, 1001), 0);
 }
 
 TEST(ShedRuleTest, LeavesSomethingHoweverLongItLasts) {
-  ShedRule rule(1000);
-  for (int i = 0; i < 100; ++i) EXPECT_LE(rule.Next(5000), ShedRule::kHalvingsMax);
+  ShedRule rule;
+  for (int i = 0; i < 100; ++i) EXPECT_LE(rule.Next(5000, 1000), ShedRule::kHalvingsMax);
 }
 
 TEST(MemoryTrimTest, TellsTheMemoryThatTheProcessUses) {
