@@ -2,9 +2,9 @@
 # The three doors to the tests, from a clone; installs what is missing.
 #   tests/run.sh            everything that must hold for a change to land: clang's AddressSanitizer and
 #                           UndefinedBehaviorSanitizer, thread-safety analysis and fuzzing;
-#                           ThreadSanitizer; the CUDA device where there is nvcc; and last every
-#                           test of the release build but those labelled nightly, whose summary by
-#                           ctest ends the output
+#                           ThreadSanitizer; the CUDA device where there is nvcc; and last the tests
+#                           of the release build but those labelled nightly, and those labelled quick
+#                           that the sanitizers' builds have run; ctest's summary ends the output
 #   tests/run.sh --quick    builds what changed in the release build, and runs the tests that start no
 #                           program of ours and are done in a moment
 #   tests/run.sh --nightly  everything, with minutes of fuzzing, gcc's sanitizers, the comparisons of
@@ -206,7 +206,7 @@ test_threads() {
 
 run_quick() {
   step 'release: building what changed'
-  configure release --preset release
+  configure release --preset release -DWARPCALL_QUICK_TESTS=ON
   build release quick_tests
   ctest --test-dir build/release --output-on-failure --no-tests=error --parallel "$test_jobs" \
     -L '^quick$' </dev/null
@@ -248,7 +248,10 @@ run_at_night() {
 
 run_all() {
   step 'release: building'
-  configure release --preset release
+  # By day its quick tests run in the builds with sanitizers alone.
+  local quick_tests=OFF
+  [[ $door != nightly ]] || quick_tests=ON
+  configure release --preset release -DWARPCALL_QUICK_TESTS=$quick_tests
   build release all
   programs_of release >"$scratch/release"
   check_addresses
@@ -262,8 +265,9 @@ run_all() {
   fi
   step 'release: every other test; skipped above:'
   printf '  %s\n' "${skipped[@]}"
-  ctest --test-dir build/release --output-on-failure --no-tests=error --parallel "$test_jobs" \
-    -LE '^nightly$' </dev/null
+  # Nothing is built beside them, and most wait more than they compute.
+  ctest --test-dir build/release --output-on-failure --no-tests=error --parallel $((2 * jobs)) \
+    -LE '^(nightly|elsewhere)$' </dev/null
 }
 
 door=all
