@@ -46,10 +46,14 @@ def load_messages(pack):
     for file in files.file:
         pool.Add(file)
     names = ["ExecuteRequest", "ExecuteResponse", "ListKernelsRequest", "ListKernelsResponse",
-             "ListDevicesRequest", "ListDevicesResponse"]
+             "ListDevicesRequest", "ListDevicesResponse", "PutRequest", "PutResponse", "GetRequest",
+             "GetResponse", "FreeRequest", "FreeResponse"]
     types = {name: class_of(pool.FindMessageTypeByName("warpcall.v1." + name), pool)
              for name in names}
     return collections.namedtuple("Messages", names)(**types)
+
+
+CHUNK_BYTES = 1 << 20
 
 
 # ---- data types ---------------------------------------------------------------------------------
@@ -366,6 +370,13 @@ class Client:
                                    messages.ListKernelsResponse)
         self.list_devices = method("ListDevices", messages.ListDevicesRequest,
                                    messages.ListDevicesResponse)
+        self.put_stream = self.channel.stream_unary(
+            SERVICE + "Put", request_serializer=messages.PutRequest.SerializeToString,
+            response_deserializer=messages.PutResponse.FromString)
+        self.get_stream = self.channel.unary_stream(
+            SERVICE + "Get", request_serializer=messages.GetRequest.SerializeToString,
+            response_deserializer=messages.GetResponse.FromString)
+        self.free_call = method("Free", messages.FreeRequest, messages.FreeResponse)
         health = lambda data: data[1] if data else 0  # HealthCheckResponse{1: status}
         self.health = self.channel.unary_unary("/grpc.health.v1.Health/Check",
                                                request_serializer=lambda data: data,
@@ -373,6 +384,34 @@ class Client:
 
     def kernels(self):
         return self.list_kernels(self.messages.ListKernelsRequest()).kernels
+
+    def put(self, data_type, shape, data, **header):
+        """Puts a tensor on a device, in chunks; returns the PutResponse."""
+        def requests():
+            request = self.messages.PutRequest()
+            for field, value in header.items():
+                setattr(request.header, field, value)
+            request.header.tensor.data_type = data_type
+            request.header.tensor.shape.extend(shape)
+            yield request
+            for offset in range(0, len(data), CHUNK_BYTES):
+                request = self.messages.PutRequest()
+                request.chunk.offset = offset
+                request.chunk.data = data[offset:offset + CHUNK_BYTES]
+                yield request
+        return self.put_stream(requests())
+
+    def get(self, handle):
+        """Returns the bytes of a tensor that stays on a device."""
+        data = bytearray()
+        for response in self.get_stream(self.messages.GetRequest(handle=handle)):
+            if response.HasField("chunk"):
+                assert response.chunk.offset == len(data), (response.chunk.offset, len(data))
+                data += response.chunk.data
+        return bytes(data)
+
+    def free(self, *handles):
+        return self.free_call(self.messages.FreeRequest(handles=handles))
 
 
 # ---- mixed requests -----------------------------------------------------------------------------
