@@ -21,6 +21,7 @@ namespace {
 
 constexpr char kServer[] = "127.0.0.1:8470";
 constexpr char kServerVariable[] = "WARPCALL_SERVER";
+constexpr char kSessionVariable[] = "WARPCALL_SESSION";
 
 // Before the command line is read: what is wrong with it is said in the form that it asks for.
 bool WantsJson(absl::Span<const std::string> words) {
@@ -55,6 +56,12 @@ int RunCommand(int argc, char** argv) {
            "ipv4:A:PORT,B:PORT uses several servers in turn")
       .FromEnvironment(kServerVariable)
       .ShowDefault();
+  arguments
+      .Add("--session", &globals.session,
+           "Ask a front of several servers to send all calls with this NAME to one of them, where "
+           "their tensors stay")
+      .TypeName("NAME")
+      .FromEnvironment(kSessionVariable);
   CredentialFiles files;
   AddCredentialOptions(arguments, &files);
   arguments.AddFlag("--json", &globals.json, "Print JSON instead of tables, and errors as JSON");
@@ -66,6 +73,8 @@ int RunCommand(int argc, char** argv) {
   const Command commands[] = {
       AddKernelsCommand(arguments, globals),   AddDevicesCommand(arguments, globals),
       AddRunCommand(arguments, globals),       AddFusedCommand(arguments, globals),
+      AddPutCommand(arguments, globals),       AddGetCommand(arguments, globals),
+      AddFreeCommand(arguments, globals),      AddTensorsCommand(arguments, globals),
       AddBenchCommand(arguments, globals),     AddTuneCommand(arguments, globals),
       AddProfileCommand(arguments, globals),   AddDescribeCommand(arguments, globals),
       AddHealthCommand(arguments, globals),    AddLoadCommand(arguments, globals),

@@ -1,7 +1,5 @@
 // warpcall run: one kernel on tensors from .npy files, or on random ones. warpcall fused: the same
 // for an expression.
-#include <unistd.h>
-
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,7 +23,6 @@
 #include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
-#include "warpcall/npy.h"
 
 namespace warpcall::cli {
 namespace {
@@ -71,6 +68,7 @@ struct RunOptions {
   std::vector<std::string> outputs;
   std::vector<std::string> attributes;
   InputReading reading{.can_cast = true};
+  TtlOption ttl;
   client::CallOptions call;
   int connections = kConnectionsMin;
   bool stream = false;
@@ -84,7 +82,8 @@ struct RunOptions {
         arguments
             .AddRepeated(
                 "--input", &inputs,
-                "Read an input from a .npy file, - for stdin; repeat for each input, in order")
+                "Read an input from a .npy file, - for stdin, or use a tensor on the server, "
+                "@HANDLE; repeat for each input, in order")
             .TypeName("FILE");
     arguments.AddRepeated("inputs", &files, "Input files in order, instead of --input")
         .TakesAll()
@@ -97,11 +96,17 @@ struct RunOptions {
                  "two inputs (matmul), or one shape per input, comma-separated")
             .Excludes(input)
             .TypeName("SHAPE");
-    arguments
-        .AddRepeated("--output", &outputs,
-                     "Write an output to this .npy file, - for stdout; repeat for each output; "
-                     "default: report only")
-        .TypeName("FILE");
+    const Option output =
+        arguments
+            .AddRepeated("--output", &outputs,
+                         "Write an output to this .npy file, - for stdout; repeat for each output; "
+                         "default: report only")
+            .TypeName("FILE");
+    const Option keep = arguments
+                            .AddFlag("--keep", &call.keep_outputs,
+                                     "Leave the outputs on the device and print their handles")
+                            .Excludes(output);
+    ttl.Add(arguments, "Keep the outputs for this long after their last use").Needs(keep);
     arguments
         .Add("--type", &reading.type,
              "Set the element type of random inputs, default float32, or require it of files; "
@@ -147,17 +152,12 @@ absl::Status CheckOptions(const Globals& globals, const RunOptions& options) {
         "inputs are required: files (--input FILE, or just FILE) or random ones (--shape SHAPE)");
   if (has_files && !options.shape.empty())
     return absl::InvalidArgumentError("inputs come from files or from --shape, not from both");
+  RETURN_IF_ERROR(options.ttl.duration().status());
   for (auto output = options.outputs.begin(); output != options.outputs.end(); ++output) {
     if (std::find(options.outputs.begin(), output, *output) != output)
       return absl::InvalidArgumentError(absl::StrCat("--output ", *output, " is given twice"));
-    if (output->empty()) return absl::InvalidArgumentError("--output is empty");
-    if (!NamesStdout(*output)) RETURN_IF_ERROR(CheckOutput(*output));
+    RETURN_IF_ERROR(CheckTensorOutput(*output, globals.json));
   }
-  if (!WritesToStdout(options)) return absl::OkStatus();
-  if (globals.json) return absl::InvalidArgumentError("--json and --output - both want stdout");
-  if (isatty(STDOUT_FILENO) != 0)
-    return absl::InvalidArgumentError(
-        "--output - writes bytes to stdout, which is a terminal: send it to a file or a program");
   return absl::OkStatus();
 }
 
@@ -168,13 +168,14 @@ absl::Status WriteOutputs(const RunOptions& options, const client::Result& resul
                                                    result.outputs.size(), " outputs of ",
                                                    options.kernel));
   const CleanEnd clean_end;
-  for (size_t i = 0; i < result.outputs.size(); ++i) {
-    const std::string& path = options.outputs[i];
-    const Progress progress(absl::StrCat("writing ", path));
-    RETURN_IF_ERROR(NamesStdout(path) ? client::WriteNpy(STDOUT_FILENO, "stdout", result.outputs[i])
-                                      : client::WriteNpy(path, result.outputs[i]));
-  }
+  for (size_t i = 0; i < result.outputs.size(); ++i)
+    RETURN_IF_ERROR(WriteTensor(options.outputs[i], result.outputs[i]));
   return absl::OkStatus();
+}
+
+// Of a tensor that is here or on the server.
+int64_t BytesOf(const client::Tensor& tensor) {
+  return client::ByteCount(tensor.data_type(), tensor.shape()).value_or(0);
 }
 
 // Work per second of the kernel alone; 0 when it took no measurable time.
@@ -188,7 +189,8 @@ void PrintResultJson(const RunOptions& options, const client::Result& result) {
     const client::Tensor& output = result.outputs[i];
     json entry = {{"data_type", DataTypeName(output.data_type())},
                   {"shape", std::vector<int64_t>(output.shape().begin(), output.shape().end())},
-                  {"bytes", output.data().size()}};
+                  {"bytes", BytesOf(output)}};
+    if (output.is_resident()) entry["handle"] = output.handle();
     if (i < options.outputs.size()) entry["file"] = options.outputs[i];
     outputs.push_back(std::move(entry));
   }
@@ -200,6 +202,7 @@ void PrintResultJson(const RunOptions& options, const client::Result& result) {
        {"outputs", std::move(outputs)},
        {"timing", ToJson(result.timing)},
        {"launch", ToJson(result.launch)},
+       {"resident_bytes", result.resident_bytes},
        {"kernel_bytes_per_second", PerSecond(result.launch.bytes_moved, result.timing.kernel_ns)},
        {"kernel_flops_per_second", PerSecond(result.launch.flops, result.timing.kernel_ns)},
        {"wall_ns", absl::ToInt64Nanoseconds(result.wall)},
@@ -216,9 +219,11 @@ void PrintResultTables(const RunOptions& options, const client::Result& result) 
   Table outputs({"OUTPUT", "TYPE", "SHAPE", ">BYTES"});
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     const client::Tensor& output = result.outputs[i];
-    outputs.AddRow({i < options.outputs.size() ? options.outputs[i] : "(not written)",
-                    DataTypeName(output.data_type()), absl::StrJoin(output.shape(), "x"),
-                    HumanBytes(static_cast<double>(output.data().size()))});
+    const std::string place = output.is_resident()         ? HandleText(output.handle())
+                              : i < options.outputs.size() ? options.outputs[i]
+                                                           : "(not written)";
+    outputs.AddRow({place, DataTypeName(output.data_type()), absl::StrJoin(output.shape(), "x"),
+                    HumanBytes(static_cast<double>(BytesOf(output)))});
   }
   Table times({">QUEUE", ">COPY IN", ">H2D", ">KERNEL", ">D2H", ">SERVER", ">WALL", ">KERNEL B/s",
                ">KERNEL FLOP/s", ">STRIPES"});
@@ -243,9 +248,11 @@ void PrintCall(const Globals& globals, const client::Call& call) {
                    call.options.device.empty() ? "" : absl::StrCat(" on ", call.options.device),
                    ", within ", absl::FormatDuration(within)));
   for (const client::Tensor& input : call.inputs)
-    PrintNote(absl::StrCat("  input ", DataTypeName(input.data_type()), " ",
-                           absl::StrJoin(input.shape(), "x"), ", ",
-                           HumanBytes(static_cast<double>(input.data().size()))));
+    PrintNote(input.is_resident()
+                  ? absl::StrCat("  input ", HandleText(input.handle()))
+                  : absl::StrCat("  input ", DataTypeName(input.data_type()), " ",
+                                 absl::StrJoin(input.shape(), "x"), ", ",
+                                 HumanBytes(static_cast<double>(input.data().size()))));
   for (const auto& [name, value] : call.attributes)
     PrintNote(absl::StrCat("  attribute ", name, "=", AttributeText(value)));
 }
@@ -293,6 +300,7 @@ int Run(const Globals& globals, const RunOptions& options) {
   if (const absl::Status status = CheckOptions(globals, options); !status.ok())
     return UsageError(status);
   client::Call call{.kernel = options.kernel, .options = options.call};
+  call.options.keep_ttl = *options.ttl.duration();
   auto inputs =
       ReadInputs(options.inputs.empty() ? options.files : options.inputs, options.reading);
   if (!inputs.ok()) return UsageError(inputs.status());

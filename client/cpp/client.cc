@@ -10,8 +10,10 @@
 #include "client/cpp/calls/borrowed.h"
 #include "client/cpp/calls/execute.h"
 #include "client/cpp/calls/stream.h"
+#include "client/cpp/calls/transfers.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/codec/inspect_codec.h"
+#include "client/cpp/codec/resident_codec.h"
 #include "client/cpp/rpc/address.h"
 #include "client/cpp/rpc/channel.h"
 #include "client/cpp/rpc/connections.h"
@@ -58,28 +60,46 @@ absl::Status CheckAddress(absl::string_view address) { return ParseAddress(addre
 class Client::Impl {
  public:
   Impl(absl::string_view address, ClientOptions options)
-      : connections_(std::string(address), std::move(options)), executor_(&connections_) {}
+      : connections_(std::string(address), std::move(options)),
+        executor_(&connections_),
+        transfers_(&connections_) {}
 
   Connections& connections() { return connections_; }
   const absl::Status& options_status() const { return connections_.options_status(); }
+  Transfers& transfers() { return transfers_; }
 
   absl::StatusOr<Result> Execute(const Call& call) {
     RETURN_IF_ERROR(options_status());
     RETURN_IF_ERROR(CheckTrace(call.options.traceparent));
     const absl::Time start = absl::Now();
-    absl::StatusOr<Result> result =
-        executor_.Execute(call, connections_.Deadline(start, call.options.timeout));
+    const absl::Time deadline = connections_.Deadline(start, call.options.timeout);
+    absl::StatusOr<Result> result = executor_.Execute(call, deadline);
+    if (!result.ok() &&
+        transfers_.PutAgain(call.inputs, result.status(), TermsOf(call.options, deadline)))
+      result = executor_.Execute(call, deadline);
+    if (result.ok()) result->wall = absl::Now() - start;
+    return result;
+  }
+
+  // From memory to memory.
+  absl::StatusOr<Result> Stream(const Call& call) {
+    RETURN_IF_ERROR(MemoryIo::Check(call));
+    const absl::Time start = absl::Now();
+    const absl::Time deadline = connections_.Deadline(start, call.options.timeout);
+    absl::StatusOr<Result> result = StreamOnce(call, deadline);
+    if (!result.ok() &&
+        transfers_.PutAgain(call.inputs, result.status(), TermsOf(call.options, deadline)))
+      result = StreamOnce(call, deadline);
     if (result.ok()) result->wall = absl::Now() - start;
     return result;
   }
 
   // Leaves outputs to `io`.
-  absl::StatusOr<Result> Stream(const StreamCall& call, TensorIo* io) {
+  absl::StatusOr<Result> Stream(const StreamCall& call, TensorIo* io, absl::Time deadline) {
     RETURN_IF_ERROR(options_status());
     RETURN_IF_ERROR(CheckTrace(call.options.traceparent));
     const absl::Time start = absl::Now();
-    const CallTerms terms =
-        TermsOf(call.options, connections_.Deadline(start, call.options.timeout));
+    const CallTerms terms = TermsOf(call.options, deadline);
     ASSIGN_OR_RETURN(const auto session,
                      ExecuteStreamSession::Make(call, connections_.options().chunk_bytes, io));
     const Channel& channel = connections_.channel(connections_.Next());
@@ -145,8 +165,23 @@ class Client::Impl {
   }
 
  private:
+  absl::StatusOr<Result> StreamOnce(const Call& call, absl::Time deadline) {
+    StreamCall stream{
+        .kernel = call.kernel, .attributes = call.attributes, .options = call.options};
+    for (const Tensor& input : call.inputs) {
+      stream.inputs.push_back({input.data_type(), {input.shape().begin(), input.shape().end()}});
+      stream.handles.push_back(input.handle());
+    }
+    MemoryIo io(call);
+    absl::StatusOr<Result> result = Stream(stream, &io, deadline);
+    io.WaitUntilReleased();
+    if (result.ok() && !call.options.keep_outputs) result->outputs = io.ReleaseOutputs();
+    return result;
+  }
+
   Connections connections_;
   Executor executor_;
+  Transfers transfers_;
 };
 
 Client::Client(absl::string_view address, ClientOptions options)
@@ -160,19 +195,33 @@ absl::StatusOr<Result> Client::ExecuteStream(const StreamCall& call) {
   if ((call.read == nullptr && !call.inputs.empty()) || call.write == nullptr)
     return absl::InvalidArgumentError("a StreamCall needs both `read` and `write`");
   CallbackIo io(call);
-  return impl_->Stream(call, &io);
+  return impl_->Stream(call, &io, impl_->connections().Deadline(absl::Now(), call.options.timeout));
 }
 
-absl::StatusOr<Result> Client::ExecuteStream(const Call& call) {
-  RETURN_IF_ERROR(MemoryIo::Check(call));
-  StreamCall stream{.kernel = call.kernel, .attributes = call.attributes, .options = call.options};
-  for (const Tensor& input : call.inputs)
-    stream.inputs.push_back({input.data_type(), {input.shape().begin(), input.shape().end()}});
-  MemoryIo io(call);
-  absl::StatusOr<Result> result = impl_->Stream(stream, &io);
-  io.WaitUntilReleased();
-  if (result.ok()) result->outputs = io.ReleaseOutputs();
-  return result;
+absl::StatusOr<Result> Client::ExecuteStream(const Call& call) { return impl_->Stream(call); }
+
+absl::StatusOr<Resident> Client::Put(const Tensor& tensor, const PutOptions& options) {
+  RETURN_IF_ERROR(impl_->options_status());
+  return impl_->transfers().Put(tensor, options);
+}
+
+absl::StatusOr<Tensor> Client::Get(const std::string& handle, absl::Duration timeout) {
+  RETURN_IF_ERROR(impl_->options_status());
+  return impl_->transfers().Get(handle, timeout);
+}
+
+absl::StatusOr<FreeReport> Client::Free(absl::Span<const std::string> handles,
+                                        absl::Duration timeout) {
+  const std::string request = EncodeFree(handles);
+  const Piece piece{{request.data(), request.size()}, nullptr};
+  ASSIGN_OR_RETURN(const Reply reply,
+                   impl_->CallMethod(kFree, absl::MakeConstSpan(&piece, 1), timeout));
+  return DecodeFree(reply.fragments);
+}
+
+absl::StatusOr<std::vector<TensorInfo>> Client::ListTensors(absl::Duration timeout) {
+  ASSIGN_OR_RETURN(const Reply reply, impl_->CallMethod(kListTensors, {}, timeout));
+  return DecodeTensors(reply.fragments);
 }
 
 absl::StatusOr<Result> Client::Identity(Tensor x, CallOptions options) {

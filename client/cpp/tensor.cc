@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/residence.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall::client {
@@ -62,6 +63,17 @@ Tensor Tensor::FromFloats(DataType data_type, std::vector<int64_t> shape,
     return From(std::move(shape), std::move(rounded));
   });
 }
+
+Tensor Tensor::FromHandle(std::string handle, TensorSpec spec) {
+  return Tensor(std::make_shared<Residence>(std::move(handle), std::move(spec)));
+}
+
+Tensor::Tensor(std::shared_ptr<Residence> residence)
+    : data_type_(residence->spec().data_type),
+      shape_(residence->spec().shape),
+      residence_(std::move(residence)) {}
+
+std::string Tensor::handle() const { return is_resident() ? residence_->handle() : ""; }
 
 std::vector<float> Tensor::ToFloats() const {
   return DispatchDataType(data_type_, [&]<typename T>(T) {

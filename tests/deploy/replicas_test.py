@@ -108,12 +108,12 @@ class Balancer:
         self.address = f"{NETWORK}.9:{PORT}"
         self.socket = folder / "haproxy.sock"
         text = CONFIGURATION.read_text(encoding="utf-8")
-        changes = [("127.0.0.1:8470", self.address),
-                   ("\nglobal\n", f"\nglobal\n  stats socket {self.socket} level admin\n")]
-        changes += [(f"10.0.0.{i}:", f"{NETWORK}.{i}:") for i in (1, 2, 3)]
-        for old, new in changes:
-            if text.count(old) != 1:
-                raise processes.Failure(f"haproxy-replicas.cfg has {old!r} {text.count(old)} times; expected once")
+        changes = [("127.0.0.1:8470", self.address, 1),
+                   ("\nglobal\n", f"\nglobal\n  stats socket {self.socket} level admin\n", 1)]
+        changes += [(f"10.0.0.{i}:", f"{NETWORK}.{i}:", 2) for i in (1, 2, 3)]
+        for old, new, times in changes:
+            if text.count(old) != times:
+                raise processes.Failure(f"haproxy-replicas.cfg has {old!r} {text.count(old)} times, not {times}")
             text = text.replace(old, new)
         config = folder / "haproxy.cfg"
         config.write_text(text, encoding="utf-8")
@@ -244,6 +244,27 @@ class SpreadTest(Replicas):
     def test_calls_through_haproxy_are_spread(self):
         with self.balancer() as balancer:
             self.check_spread(balancer.address)
+
+
+    def test_a_session_finds_its_tensors_behind_haproxy(self):
+        def warpcall(session, *arguments):
+            done = subprocess.run([WARPCALL, f"--server={balancer.address}", f"--session={session}", "--json", *arguments],
+                                  capture_output=True, text=True, check=False, cwd=self.folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)
+
+        with self.balancer() as balancer:
+            warpcall("any", "run", "identity", "--shape", "64", "--output", "x.npy")
+            held = {}
+            for session in (f"session-{number}" for number in range(12)):
+                held[session] = warpcall(session, "put", "x.npy")["handle"]
+            for session, handle in held.items():
+                for _ in range(3):
+                    warpcall(session, "run", "gelu", "--input", f"@{handle}")
+            tensors = [int(re.search(r'^warpcall_resident_tensors\{device="cpu"\} (\d+)$', replica.metrics(), re.M)[1])
+                       for replica in self.replicas]
+            self.assertEqual(sum(tensors), len(held))
+            self.assertGreater(len([count for count in tensors if count]), 1, tensors)
 
 
 class FaultsTest(Replicas):

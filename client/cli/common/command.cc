@@ -27,6 +27,7 @@ void PrintAttempt(const client::Attempt& attempt) {
 client::ClientOptions OptionsOf(const Globals& globals) {
   client::ClientOptions options;
   options.credentials = globals.credentials;
+  options.session = globals.session;
   if (globals.verbose) options.observe = PrintAttempt;
   options.queued = [](int ahead) {
     Progress::ShowInLast(absl::StrCat("queued behind ", ahead, ahead == 1 ? " call" : " calls"));

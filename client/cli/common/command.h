@@ -21,6 +21,7 @@ struct Globals {
   bool json = false;
   bool verbose = false;
   client::Credentials credentials = {};
+  std::string session = {};
 };
 
 // The version of this program: "0.1.0".
@@ -57,6 +58,10 @@ Command AddProfileCommand(const Arguments& root, const Globals& globals);
 Command AddDescribeCommand(const Arguments& root, const Globals& globals);
 Command AddHealthCommand(const Arguments& root, const Globals& globals);
 Command AddLoadCommand(const Arguments& root, const Globals& globals);
+Command AddPutCommand(const Arguments& root, const Globals& globals);
+Command AddGetCommand(const Arguments& root, const Globals& globals);
+Command AddFreeCommand(const Arguments& root, const Globals& globals);
+Command AddTensorsCommand(const Arguments& root, const Globals& globals);
 Command AddVersionCommand(const Arguments& root, const Globals& globals);
 Command AddCompletionCommand(const Arguments& root);
 

@@ -34,6 +34,12 @@ absl::StatusOr<std::optional<DataType>> ParseOptional(const std::string& type) {
 
 absl::StatusOr<client::Tensor> ReadInput(const std::string& path,
                                          const client::NpyReadOptions& options) {
+  if (!path.empty() && path[0] == kHandleMark) {
+    if (path.size() == 1)
+      return absl::InvalidArgumentError(
+          "@ stands before a handle, as `warpcall tensors` lists them; ./@ is a file");
+    return client::Tensor::FromHandle(path.substr(1));
+  }
   const bool from_stdin = path == kStandardStream;
   const std::string name = from_stdin ? "stdin" : path;
   const Progress progress(absl::StrCat("reading ", name));
@@ -81,6 +87,8 @@ void Fill(int64_t elements, Pair (*pair_of)(uint64_t), std::mt19937_64* random, 
 
 }  // namespace
 
+std::string HandleText(const std::string& handle) { return absl::StrCat("@", handle); }
+
 absl::StatusOr<std::vector<client::Tensor>> ReadInputs(absl::Span<const std::string> paths,
                                                        const InputReading& reading) {
   ASSIGN_OR_RETURN(const std::optional<DataType> type, ParseOptional(reading.type));
@@ -95,7 +103,8 @@ absl::StatusOr<std::vector<client::Tensor>> ReadInputs(absl::Span<const std::str
   std::vector<client::Tensor> tensors;
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(client::Tensor tensor, ReadInput(path, options));
-    if (!cast.has_value() && type.has_value() && tensor.data_type() != *type)
+    if (!tensor.is_resident() && !cast.has_value() && type.has_value() &&
+        tensor.data_type() != *type)
       return absl::InvalidArgumentError(absl::StrCat(
           path, ": --type ", DataTypeName(*type), ", but the file has ",
           DataTypeName(tensor.data_type()),

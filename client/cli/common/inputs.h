@@ -20,8 +20,13 @@ struct InputReading {
   bool can_cast = false;  // true if the command has --cast; used in error messages
 };
 
+// Before the handle of a tensor that is on the server, in place of a file's name.
+inline constexpr char kHandleMark = '@';
+// "@HANDLE".
+std::string HandleText(const std::string& handle);
+
 // Reads .npy files ("-": stdin, once), and tells people when that takes long or when elements were
-// converted.
+// converted. "@HANDLE" is a tensor on the server, whose type nobody here knows.
 absl::StatusOr<std::vector<client::Tensor>> ReadInputs(absl::Span<const std::string> paths,
                                                        const InputReading& reading);
 absl::StatusOr<std::vector<client::Tensor>> ReadInputs(absl::Span<const std::string> paths,

@@ -114,4 +114,14 @@ void Arguments::SetFooter(const std::string& text) const { app_->footer(text); }
 
 bool Arguments::named() const { return app_->parsed(); }
 
+absl::StatusOr<absl::Duration> TtlOption::duration() const {
+  absl::Duration duration = absl::ZeroDuration();
+  if (text_.empty()) return duration;
+  if (absl::ParseDuration(text_, &duration) && duration > absl::ZeroDuration() &&
+      duration < absl::InfiniteDuration())
+    return duration;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--ttl is \"", text_, "\"; it must be a duration over 0, as 90s, 10m or 1h30m"));
+}
+
 }  // namespace warpcall::cli

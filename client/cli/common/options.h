@@ -141,6 +141,21 @@ class TimeoutOption {
   double seconds_;
 };
 
+// --ttl DURATION, as 90s, 10m or 1h30m: how long a tensor stays on the server unused.
+class TtlOption {
+ public:
+  // Stays where it is: `arguments` write into it.
+  Option Add(const Arguments& arguments, const std::string& help) {
+    return arguments.Add("--ttl", &text_, help + ", as 90s or 1h; default: the server's")
+        .TypeName("DURATION");
+  }
+  // Zero: none was given. INVALID_ARGUMENT unless it is a duration over zero.
+  absl::StatusOr<absl::Duration> duration() const;
+
+ private:
+  std::string text_;
+};
+
 // Remaining deadline. Only time spent waiting for the server counts, not the command's own work,
 // such as making inputs. For one thread.
 class TimeLeft {

@@ -1,5 +1,7 @@
 #include "client/cli/common/output_file.h"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <filesystem>
 #include <memory>
@@ -7,8 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/common/options.h"
+#include "client/cli/common/progress.h"
 #include "client/cpp/complete_file.h"
 #include "proto/common/status_macros.h"
+#include "warpcall/npy.h"
 
 namespace warpcall::cli {
 
@@ -47,6 +51,21 @@ absl::Status CheckApart(const std::vector<NamedFile>& files) {
 bool NamesStdout(absl::string_view name) {
   return name == kStandardStream || name == "/dev/stdout" || name == "/dev/fd/1" ||
          name == "/proc/self/fd/1";
+}
+
+absl::Status CheckTensorOutput(const std::string& path, bool json) {
+  if (path.empty()) return absl::InvalidArgumentError("--output is empty");
+  if (!NamesStdout(path)) return CheckOutput(path);
+  if (json) return absl::InvalidArgumentError("--json and --output - both want stdout");
+  if (isatty(STDOUT_FILENO) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--output - writes bytes to stdout, which is a terminal: send it to a file or a program");
+}
+
+absl::Status WriteTensor(const std::string& path, const client::Tensor& tensor) {
+  const Progress progress(absl::StrCat("writing ", path));
+  return NamesStdout(path) ? client::WriteNpy(STDOUT_FILENO, "stdout", tensor)
+                           : client::WriteNpy(path, tensor);
 }
 
 CleanEnd::CleanEnd()

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/common/interrupt.h"
+#include "warpcall/tensor.h"
 
 namespace warpcall::cli {
 
@@ -17,6 +18,13 @@ bool NamesStdout(absl::string_view name);
 // Checks that WriteOutput would succeed; OK for an empty path, which asks for no file. The error
 // gives the path and the system's reason.
 absl::Status CheckOutput(const std::string& path);
+
+// Likewise for tensors, which go to stdout too. INVALID_ARGUMENT for an empty path, and for stdout
+// if it is a terminal or, with `json`, is wanted for JSON.
+absl::Status CheckTensorOutput(const std::string& path, bool json);
+// Writes a .npy file, or its bytes to stdout, and tells people when that takes long. REQUIRES: a
+// CleanEnd lives.
+absl::Status WriteTensor(const std::string& path, const client::Tensor& tensor);
 
 // An option that names a file, and the name; empty: it names none.
 struct NamedFile {

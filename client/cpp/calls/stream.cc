@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/codec/values.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
@@ -14,24 +15,20 @@ namespace {
 // Chunks begin on multiples of this, so that none cuts an element or a cache line in two.
 constexpr int64_t kChunkAlignmentBytes = 256;
 
-Piece OwnedPiece(std::string text) {
-  auto owner = std::make_shared<const std::string>(std::move(text));
-  const absl::Span<const char> bytes(owner->data(), owner->size());
-  return {bytes, std::move(owner)};
-}
-
 }  // namespace
 
+absl::Status CheckBytes(absl::string_view name, const Tensor& tensor) {
+  ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(tensor.data_type(), tensor.shape()));
+  if (static_cast<size_t>(bytes) == tensor.data().size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, ": ", tensor.data().size(), " bytes of data, but ", DataTypeName(tensor.data_type()),
+      "[", absl::StrJoin(tensor.shape(), ","), "] takes ", bytes));
+}
+
 absl::Status MemoryIo::Check(const Call& call) {
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor& input = call.inputs[i];
-    ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(input.data_type(), input.shape()));
-    if (static_cast<size_t>(bytes) != input.data().size())
-      return absl::InvalidArgumentError(
-          absl::StrCat("input ", i, ": ", input.data().size(), " bytes of data, but ",
-                       DataTypeName(input.data_type()), "[", absl::StrJoin(input.shape(), ","),
-                       "] takes ", bytes));
-  }
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    if (!call.inputs[i].is_resident())
+      RETURN_IF_ERROR(CheckBytes(absl::StrCat("input ", i), call.inputs[i]));
   return absl::OkStatus();
 }
 
@@ -81,13 +78,17 @@ absl::Status CallbackIo::Write(size_t output, int64_t offset, const wire::Fragme
 absl::StatusOr<std::unique_ptr<ExecuteStreamSession>> ExecuteStreamSession::Make(
     const StreamCall& call, int64_t chunk_bytes, TensorIo* io) {
   std::vector<Side> inputs;
-  for (const TensorSpec& spec : call.inputs) {
-    ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(spec.data_type, spec.shape));
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const bool is_resident = i < call.handles.size() && !call.handles[i].empty();
+    const TensorSpec& spec = call.inputs[i];
+    ASSIGN_OR_RETURN(const int64_t bytes, is_resident ? 0 : ByteCount(spec.data_type, spec.shape));
     inputs.push_back(
         {.bytes = bytes, .elements = bytes / static_cast<int64_t>(ElementBytes(spec.data_type))});
   }
-  return std::unique_ptr<ExecuteStreamSession>(
+  std::unique_ptr<ExecuteStreamSession> session(
       new ExecuteStreamSession(EncodeStreamHeader(call), std::move(inputs), chunk_bytes, io));
+  session->keeps_outputs_ = call.options.keep_outputs;
+  return session;
 }
 
 ExecuteStreamSession::ExecuteStreamSession(std::string header, std::vector<Side> inputs,
@@ -145,41 +146,23 @@ absl::Status ExecuteStreamSession::HandleMessage(Fragments message) {
 
 absl::Status ExecuteStreamSession::HandleHeader(Fragments header) {
   ASSIGN_OR_RETURN(const std::vector<TensorSpec> outputs, DecodeStreamHeader(header));
-  for (const TensorSpec& output : outputs) {
-    ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(output.data_type, output.shape));
-    output_bytes_.push_back(bytes);
-  }
-  came_.resize(outputs.size());
   header_came_ = true;
+  if (keeps_outputs_) return absl::OkStatus();  // no bytes of them come
+  RETURN_IF_ERROR(outputs_.Expect(outputs));
   return io_->Begin(outputs);
 }
 
 absl::Status ExecuteStreamSession::HandleChunk(Fragments payload) {
   wire::ChunkView chunk;
-  if (const absl::Status status = wire::ParseChunk(payload, &chunk); !status.ok())
-    return BadResponse(status.message());
-  if (chunk.input_index < 0 || chunk.input_index >= static_cast<int64_t>(came_.size()))
-    return BadResponse(
-        absl::StrCat("a chunk of output ", chunk.input_index, "; there are ", came_.size()));
-  const auto output = static_cast<size_t>(chunk.input_index);
-  const auto bytes = static_cast<int64_t>(chunk.data.size);
-  if (chunk.offset < 0 || chunk.offset > output_bytes_[output] ||
-      bytes > output_bytes_[output] - chunk.offset)
-    return BadResponse(absl::StrCat("a chunk of ", bytes, " bytes at offset ", chunk.offset,
-                                    " of output ", output, ", which has ", output_bytes_[output]));
-  WARPCALL_DCHECK(came_.size() == output_bytes_.size(), came_.size(), output_bytes_.size());
-  if (!came_[output].Add(chunk.offset, bytes))
-    return BadResponse(
-        absl::StrCat("bytes of output ", output, " twice: ", bytes, " at offset ", chunk.offset));
-  return io_->Write(output, chunk.offset, chunk.data);
+  RETURN_IF_ERROR(outputs_.Add(payload, &chunk));
+  return io_->Write(static_cast<size_t>(chunk.input_index), chunk.offset, chunk.data);
 }
 
 absl::Status ExecuteStreamSession::HandleDone(Fragments done) {
-  for (size_t i = 0; i < came_.size(); ++i)
-    if (came_[i].bytes() != output_bytes_[i])
-      return BadResponse(absl::StrCat("the end of the answer after ", came_[i].bytes(), " of the ",
-                                      output_bytes_[i], " bytes of output ", i));
+  RETURN_IF_ERROR(outputs_.CheckComplete());
   ASSIGN_OR_RETURN(result_, DecodeStreamEnd(done));
+  if (keeps_outputs_ && result_->outputs.empty())
+    return BadResponse("no handles of the outputs that were to stay");
   return absl::OkStatus();
 }
 

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/calls/borrowed.h"
-#include "client/cpp/calls/byte_ranges.h"
+#include "client/cpp/calls/incoming.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/codec/output_buffers.h"
 #include "client/cpp/rpc/channel.h"
@@ -29,6 +29,10 @@ class TensorIo {
   virtual absl::Status Begin(const std::vector<TensorSpec>& outputs) = 0;
   virtual absl::Status Write(size_t output, int64_t offset, const wire::FragmentedBytes& bytes) = 0;
 };
+
+// INVALID_ARGUMENT, which begins with `name`, unless the tensor has the bytes of its type and
+// shape.
+absl::Status CheckBytes(absl::string_view name, const Tensor& tensor);
 
 // Between memory and memory. `call` outlives it.
 class MemoryIo final : public TensorIo {
@@ -104,9 +108,9 @@ class ExecuteStreamSession final : public StreamHandler {
   bool header_sent_ = false;
   std::vector<Side> inputs_;
   // The receiving thread's.
+  bool keeps_outputs_ = false;  // since Make
   bool header_came_ = false;
-  std::vector<int64_t> output_bytes_;
-  std::vector<ByteRanges> came_;
+  IncomingTensors outputs_;
   std::optional<Result> result_;
 };
 

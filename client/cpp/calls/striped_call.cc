@@ -56,8 +56,13 @@ absl::StatusOr<Result> StripedCall::RunStripe(const Stripe& stripe, size_t conne
   const Call call = StripeCall(plan_.call, plan_.kernel, stripe);
   const auto place = [&](const std::vector<TensorSpec>& outputs) { return Place(stripe, outputs); };
   const CallTerms terms = {deadline_, &cancellation_, call.options.traceparent};
-  return ExecuteOnce(connections_, {call, terms, connection},
-                     [&](Fragments message) { return DecodeResultInto(message, place); });
+  const auto decode = [&](Fragments message) -> absl::StatusOr<Result> {
+    ASSIGN_OR_RETURN(Result result, DecodeResultInto(message, place));
+    if (!result.outputs.empty())
+      return BadResponse("outputs that stay without having been asked to");
+    return result;
+  };
+  return ExecuteOnce(connections_, {call, terms, connection}, decode);
 }
 
 absl::StatusOr<std::vector<char*>> StripedCall::Place(const Stripe& stripe,

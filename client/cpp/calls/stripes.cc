@@ -198,7 +198,11 @@ Tensor RowOf(const Tensor& input) {
 
 }  // namespace
 
-bool LargeEnoughToStripe(const Call& call) { return InputBytes(call) >= 2 * kStripeBytesMin; }
+bool LargeEnoughToStripe(const Call& call) {
+  const bool has_resident = std::any_of(call.inputs.begin(), call.inputs.end(),
+                                        [](const Tensor& input) { return input.is_resident(); });
+  return !has_resident && !call.options.keep_outputs && InputBytes(call) >= 2 * kStripeBytesMin;
+}
 
 std::vector<Stripe> PlanStripes(const Call& call, const KernelInfo& kernel, int stripes_max) {
   const std::optional<Division> division = DivisionOf(call, kernel);

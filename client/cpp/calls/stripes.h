@@ -22,8 +22,8 @@ struct Stripe {
   std::vector<int64_t> shape;
 };
 
-// True when the call's inputs would fill at least two stripes. Fetch the kernel's description only
-// then.
+// True when the call's inputs would fill at least two stripes, and no operand stays on the server.
+// Fetch the kernel's description only then.
 bool LargeEnoughToStripe(const Call& call);
 
 // Returns one stripe for each of at most `stripes_max` connections. Empty when the call has to

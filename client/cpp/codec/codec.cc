@@ -26,17 +26,6 @@ constexpr int kOutputsMax = 64;
 constexpr int kHealthServiceField = 1;
 constexpr int kHealthStatusField = 1;
 
-absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& header, int64_t* bytes) {
-  const auto wire_type = header.data_type();
-  if (wire_type < v1::DATA_TYPE_FLOAT32 || wire_type > v1::DATA_TYPE_BFLOAT16)
-    return BadResponse(absl::StrCat("unknown data type ", static_cast<int>(wire_type)));
-  TensorSpec spec{static_cast<DataType>(wire_type), {header.shape().begin(), header.shape().end()}};
-  const absl::StatusOr<int64_t> count = ByteCount(spec.data_type, spec.shape);
-  if (!count.ok()) return BadResponse(count.status().message());
-  *bytes = *count;
-  return spec;
-}
-
 // An ExecuteResponse taken apart.
 struct SplitResponse {
   v1::ExecuteResponse header;
@@ -134,7 +123,22 @@ Result ToResult(const v1::ExecuteResponse& response) {
   result.timing = FromProto(response.timing());
   result.launch = client::FromProto(response.launch());
   result.request_id = response.request_id();
+  result.resident_bytes = response.resident_bytes();
   return result;
+}
+
+// Outputs that stay on the device; empty if they came with the answer.
+absl::StatusOr<std::vector<Tensor>> KeptOutputs(const v1::ExecuteResponse& response) {
+  std::vector<Tensor> kept;
+  for (const v1::Tensor& output : response.outputs()) {
+    if (output.handle().empty()) continue;
+    ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(output));
+    kept.push_back(Tensor::FromHandle(output.handle(), std::move(spec)));
+  }
+  if (!kept.empty() && kept.size() != static_cast<size_t>(response.outputs_size()))
+    return BadResponse(
+        absl::StrCat(kept.size(), " of ", response.outputs_size(), " outputs have handles"));
+  return kept;
 }
 
 // Everything of a Call or StreamCall but its tensors.
@@ -144,6 +148,8 @@ void SetNames(const AnyCall& call, v1::ExecuteRequest* request) {
   request->set_implementation(call.options.implementation);
   request->set_device(call.options.device);
   request->set_request_id(call.options.request_id);
+  request->set_keep_outputs(call.options.keep_outputs);
+  request->set_keep_ttl_ns(absl::ToInt64Nanoseconds(call.options.keep_ttl));
   ToProto(call.attributes, request->mutable_attributes());
 }
 
@@ -166,6 +172,16 @@ absl::Status BadResponse(absl::string_view what) {
   return absl::InternalError(absl::StrCat("malformed response from the server: ", what));
 }
 
+absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& tensor) {
+  const auto wire_type = tensor.data_type();
+  if (wire_type < v1::DATA_TYPE_FLOAT32 || wire_type > v1::DATA_TYPE_BFLOAT16)
+    return BadResponse(absl::StrCat("unknown data type ", static_cast<int>(wire_type)));
+  TensorSpec spec{static_cast<DataType>(wire_type), {tensor.shape().begin(), tensor.shape().end()}};
+  const absl::StatusOr<int64_t> count = ByteCount(spec.data_type, spec.shape);
+  if (!count.ok()) return BadResponse(count.status().message());
+  return spec;
+}
+
 std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void>& borrowed_owner) {
   v1::ExecuteRequest request;
   SetNames(call, &request);
@@ -173,6 +189,12 @@ std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void
   std::string small = request.SerializeAsString();
   std::vector<Piece> pieces;
   for (const Tensor& input : call.inputs) {
+    if (input.is_resident()) {
+      v1::ExecuteRequest more;  // messages one behind the other are one with all their inputs
+      more.add_inputs()->set_handle(input.handle());
+      more.AppendToString(&small);
+      continue;
+    }
     wire::AppendTensorPrefix(
         wire::kExecuteRequestInputs,
         {static_cast<int>(input.data_type()), input.shape(), input.data().size()}, &small);
@@ -186,10 +208,13 @@ std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void
 absl::StatusOr<Result> DecodeResultInto(Fragments message, PlaceOutputs place) {
   SplitResponse response;
   RETURN_IF_ERROR(SplitOutputs(message, &response));
+  Result result = ToResult(response.header);
+  ASSIGN_OR_RETURN(result.outputs, KeptOutputs(response.header));
+  if (!result.outputs.empty()) return result;
   std::vector<TensorSpec> specs;
   for (int i = 0; i < response.header.outputs_size(); ++i) {
-    int64_t bytes = 0;
-    ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(response.header.outputs(i), &bytes));
+    ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(response.header.outputs(i)));
+    ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(spec.data_type, spec.shape));
     const size_t data_bytes = response.split.tensor_data[static_cast<size_t>(i)].size;
     if (static_cast<size_t>(bytes) != data_bytes)
       return BadResponse(absl::StrCat("a ", DataTypeName(spec.data_type), " tensor of shape (",
@@ -199,7 +224,7 @@ absl::StatusOr<Result> DecodeResultInto(Fragments message, PlaceOutputs place) {
   }
   ASSIGN_OR_RETURN(const std::vector<char*> places, place(specs));
   for (size_t i = 0; i < places.size(); ++i) response.split.tensor_data[i].CopyTo(places[i]);
-  return ToResult(response.header);
+  return result;
 }
 
 absl::StatusOr<Result> DecodeResult(Fragments message, absl::Span<const Destination> destinations) {
@@ -212,7 +237,7 @@ absl::StatusOr<Result> DecodeResult(Fragments message, absl::Span<const Destinat
     return places;
   };
   ASSIGN_OR_RETURN(Result result, DecodeResultInto(message, allocate));
-  result.outputs = outputs.Release();
+  if (result.outputs.empty()) result.outputs = outputs.Release();
   return result;
 }
 
@@ -220,10 +245,14 @@ std::string EncodeStreamHeader(const StreamCall& call) {
   v1::ExecuteStreamRequest message;
   v1::ExecuteRequest* request = message.mutable_header();
   SetNames(call, request);
-  for (const TensorSpec& spec : call.inputs) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
     v1::Tensor* input = request->add_inputs();
-    input->set_data_type(static_cast<v1::DataType>(spec.data_type));
-    for (const int64_t dimension : spec.shape) input->add_shape(dimension);
+    if (i < call.handles.size() && !call.handles[i].empty()) {
+      input->set_handle(call.handles[i]);
+      continue;
+    }
+    input->set_data_type(static_cast<v1::DataType>(call.inputs[i].data_type));
+    for (const int64_t dimension : call.inputs[i].shape) input->add_shape(dimension);
   }
   return message.SerializeAsString();
 }
@@ -233,8 +262,7 @@ absl::StatusOr<std::vector<TensorSpec>> DecodeStreamHeader(Fragments header) {
   RETURN_IF_ERROR(SplitOutputs(header, &response));
   std::vector<TensorSpec> specs;
   for (const v1::Tensor& output : response.header.outputs()) {
-    int64_t bytes;
-    ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(output, &bytes));
+    ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(output));
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -243,7 +271,9 @@ absl::StatusOr<std::vector<TensorSpec>> DecodeStreamHeader(Fragments header) {
 absl::StatusOr<Result> DecodeStreamEnd(Fragments done) {
   SplitResponse response;
   RETURN_IF_ERROR(Split(done, &response));
-  return ToResult(response.header);
+  Result result = ToResult(response.header);
+  ASSIGN_OR_RETURN(result.outputs, KeptOutputs(response.header));
+  return result;
 }
 
 absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(Fragments message) {

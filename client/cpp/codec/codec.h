@@ -12,12 +12,19 @@
 #include "client/cpp/rpc/channel.h"
 #include "warpcall/client.h"
 
+namespace warpcall::v1 {
+class Tensor;
+}
+
 namespace warpcall::client {
 
 using Fragments = absl::Span<const absl::Span<const char>>;
 
 // INTERNAL: a response that can't be what the server meant, which is its defect.
 absl::Status BadResponse(absl::string_view what);
+
+// Type and shape of a tensor of the server's.
+absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& tensor);
 
 // An ExecuteRequest: what is small in pieces of its own, tensor data as they lie in memory, held by
 // the tensor's owner or else by `borrowed_owner`.
@@ -33,14 +40,16 @@ absl::StatusOr<Result> DecodeResult(Fragments message,
 using PlaceOutputs =
     absl::FunctionRef<absl::StatusOr<std::vector<char*>>(const std::vector<TensorSpec>& outputs)>;
 // Decodes into memory that `place` provides. `place` is called once, after all outputs have been
-// checked; Result::outputs stays empty.
+// checked; Result::outputs stays empty. Outputs that stay on the device are in Result::outputs, and
+// `place` is not called.
 absl::StatusOr<Result> DecodeResultInto(Fragments message, PlaceOutputs place);
 
 // The first message of ExecuteStream: `call`, but for its data.
 std::string EncodeStreamHeader(const StreamCall& call);
 // The outputs that ExecuteResponse announces as the header of a stream.
 absl::StatusOr<std::vector<TensorSpec>> DecodeStreamHeader(Fragments header);
-// Decodes the ExecuteResponse at the end of a stream; its outputs, if any, are ignored.
+// Decodes the ExecuteResponse at the end of a stream; of its outputs only those that stay on the
+// device count.
 absl::StatusOr<Result> DecodeStreamEnd(Fragments done);
 
 absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(Fragments message);

@@ -121,6 +121,11 @@ bool MayBeSeveral(string_view address) {
   return false;
 }
 
+bool IsOneServer(string_view address) {
+  if (absl::StartsWith(address, "dns:") || absl::StartsWith(address, "xds:")) return false;
+  return !MayBeSeveral(address) || !absl::StrContains(address, ",");
+}
+
 absl::Status ExplainConnection(const absl::Status& status, string_view address,
                                const std::optional<HttpProxy>& proxy) {
   const string_view message = status.message();

@@ -23,6 +23,9 @@ absl::StatusOr<std::string> ParseAddress(absl::string_view address);
 // resolver scheme.
 bool MayBeSeveral(absl::string_view address);
 
+// True if all calls to the address go to one server, or to one front.
+bool IsOneServer(absl::string_view address);
+
 // `status`, unless it says that a connection to `address` never came about: then the same code and
 // a sentence with the cause, which names the proxy where the connection goes through one.
 absl::Status ExplainConnection(const absl::Status& status, absl::string_view address,

@@ -184,7 +184,7 @@ struct Channel::Impl {
   Reply Unary(const std::shared_ptr<grpc::Channel>& channel, const char* method,
               const grpc::ByteBuffer& request, const CallTerms& terms) const {
     grpc::ClientContext context;
-    SetTerms(terms, options.credentials, &context);
+    SetTerms(terms, options, &context);
 
     // A queue of its own for each call: this thread polls the socket and wakes no other.
     grpc::CompletionQueue queue;

@@ -63,6 +63,7 @@ struct ChannelOptions {
   std::function<void(const Attempt&)> observe = nullptr;
   std::function<void(int ahead)> queued = nullptr;
   Credentials credentials = {};
+  std::string session = {};
 };
 
 // As gRPC takes it, whose longest is never.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/rpc/address.h"
@@ -13,20 +14,25 @@ namespace warpcall::client {
 namespace {
 
 constexpr int kConnectionsMax = 64;
+constexpr size_t kSessionBytesMax = 128;
 constexpr int64_t kChunkBytesMin = 256;
 // gRPC servers take messages of up to 4 MiB unless told otherwise; what is not data needs some of
 // that.
 constexpr int64_t kChunkBytesMax = (int64_t{4} << 20) - 1024;
+
+// By ASCII, where a space is none.
+bool IsPrintable(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
 
 absl::Status Check(const Credentials& credentials) {
   if (credentials.cert.empty() != credentials.key.empty())
     return absl::InvalidArgumentError("credentials: cert and key come together");
   if (!credentials.tls && !(credentials.ca.empty() && credentials.cert.empty()))
     return absl::InvalidArgumentError("credentials: certificates are for TLS, and tls is false");
-  for (const char c : credentials.token)
-    if (c <= ' ' || c > '~')
-      return absl::InvalidArgumentError(
-          "credentials: the token has other characters than printable ones of ASCII");
+  if (!IsPrintable(credentials.token))
+    return absl::InvalidArgumentError(
+        "credentials: the token has other characters than printable ones of ASCII");
   return absl::OkStatus();
 }
 
@@ -36,10 +42,13 @@ absl::Status Check(const ClientOptions& options, const absl::Status& address_sta
   if (options.connections < 1 || options.connections > kConnectionsMax)
     return absl::InvalidArgumentError(absl::StrCat("connections is ", options.connections,
                                                    "; it must be 1 to ", kConnectionsMax));
+  if (!IsPrintable(options.session) || options.session.size() > kSessionBytesMax)
+    return absl::InvalidArgumentError(absl::StrCat("session is \"", absl::CEscape(options.session),
+                                                   "\"; it must be at most ", kSessionBytesMax,
+                                                   " printable characters of ASCII, no spaces"));
   if (options.stall_timeout <= absl::ZeroDuration())
-    return absl::InvalidArgumentError(
-        absl::StrCat("stall_timeout is ", absl::FormatDuration(options.stall_timeout),
-                     "; it must be over 0"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "stall_timeout is ", absl::FormatDuration(options.stall_timeout), "; it must be over 0"));
   if (options.chunk_bytes < kChunkBytesMin || options.chunk_bytes > kChunkBytesMax)
     return absl::InvalidArgumentError(absl::StrCat("chunk_bytes is ", options.chunk_bytes,
                                                    "; it must be ", kChunkBytesMin, " to ",
@@ -55,12 +64,13 @@ Connections::Connections(const std::string& address, ClientOptions options)
 Connections::Connections(const absl::StatusOr<std::string>& address, ClientOptions options)
     : options_(std::move(options)),
       options_status_(Check(options_, address.status())),
+      may_be_several_(options_status_.ok() && !IsOneServer(*address)),
       budget_(options_.retry) {
   if (!options_status_.ok()) return;
   for (int i = 0; i < options_.connections; ++i)
     channels_.push_back(std::make_unique<const Channel>(
         *address, ChannelOptions{options_.stall_timeout, options_.observe, options_.queued,
-                                 options_.credentials}));
+                                 options_.credentials, options_.session}));
 }
 
 size_t Connections::Next(int connections) {

@@ -34,6 +34,8 @@ class Connections {
   // INVALID_ARGUMENT when the address is none or an option is out of its range; then nothing is to
   // be called, and there are no channels.
   const absl::Status& options_status() const { return options_status_; }
+  // True if the address may be several servers'.
+  bool may_be_several() const { return may_be_several_; }
   absl::Time Deadline(absl::Time start, absl::Duration timeout) const {
     return start + (timeout == absl::ZeroDuration() ? options_.timeout : timeout);
   }
@@ -58,6 +60,7 @@ class Connections {
 
   const ClientOptions options_;
   const absl::Status options_status_;
+  const bool may_be_several_;
   RetryBudget budget_;
   std::vector<std::unique_ptr<const Channel>> channels_;
   std::atomic<size_t> next_{0};

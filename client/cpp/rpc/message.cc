@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "client/cpp/rpc/lost_handles.h"
 #include "client/cpp/rpc/retry.h"
 
 namespace warpcall::client {
@@ -14,7 +15,9 @@ namespace {
 
 constexpr char kAuthorization[] = "authorization";
 constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
+constexpr char kLostHandlesTrailer[] = "warpcall-lost-handles";
 constexpr char kQueuePosition[] = "warpcall-queue-position";
+constexpr char kSession[] = "warpcall-session";
 constexpr char kTraceparent[] = "traceparent";
 
 void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
@@ -67,13 +70,13 @@ void ReportPosition(const grpc::ClientContext& context, const std::function<void
     queued(ahead);
 }
 
-void SetTerms(const CallTerms& terms, const Credentials& credentials,
-              grpc::ClientContext* context) {
+void SetTerms(const CallTerms& terms, const ChannelOptions& options, grpc::ClientContext* context) {
   if (terms.deadline != absl::InfiniteFuture())
     context->set_deadline(absl::ToChronoTime(terms.deadline));
   if (!terms.traceparent.empty()) context->AddMetadata(kTraceparent, terms.traceparent);
-  if (!credentials.token.empty())
-    context->AddMetadata(kAuthorization, absl::StrCat("Bearer ", credentials.token));
+  if (!options.session.empty()) context->AddMetadata(kSession, options.session);
+  if (!options.credentials.token.empty())
+    context->AddMetadata(kAuthorization, absl::StrCat("Bearer ", options.credentials.token));
 }
 
 absl::Status ToStatus(const grpc::Status& status) {
@@ -95,6 +98,9 @@ Reply EndOfCall(const grpc::Status& status, const grpc::ClientContext& context) 
     reply.pushback_ms = ParsePushbackMs({found->second.data(), found->second.size()});
     reply.status = WithRetryPushback(std::move(reply.status), *reply.pushback_ms);
   }
+  if (const auto found = trailers.find(kLostHandlesTrailer); found != trailers.end())
+    reply.status =
+        WithLostHandles(std::move(reply.status), {found->second.data(), found->second.size()});
   return reply;
 }
 

@@ -24,7 +24,7 @@ absl::Status TakeFragments(const grpc::ByteBuffer& message, Reply* reply);
 void ReportPosition(const grpc::ClientContext& context, const std::function<void(int)>& queued);
 
 // Tells gRPC what a call that begins is to say beside its messages.
-void SetTerms(const CallTerms& terms, const Credentials& credentials, grpc::ClientContext* context);
+void SetTerms(const CallTerms& terms, const ChannelOptions& options, grpc::ClientContext* context);
 
 // Converts the status of a finished call. A call that was cut between the server and the client
 // becomes UNAVAILABLE, as when the connection is lost.

@@ -12,7 +12,7 @@ namespace warpcall::client {
 StreamLoop::StreamLoop(const Origin& origin, const char* method, StreamHandler* handler,
                        const CallTerms& terms)
     : handler_(handler), cancellation_(terms.cancellation), queued_(origin.options->queued) {
-  SetTerms(terms, origin.options->credentials, &context_);
+  SetTerms(terms, *origin.options, &context_);
   call_ = origin.stub->PrepareCall(&context_, method, &queue_);
 }
 

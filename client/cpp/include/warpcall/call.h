@@ -83,6 +83,10 @@ struct CallOptions {
   // The caller's place in a trace, by W3C's rules: 00-, 32 digits, -, 16 digits, -, 2 digits, all
   // hexadecimal and lower-case; INVALID_ARGUMENT otherwise. Empty: no trace.
   std::string traceparent = {};
+  // Leaves the outputs on the device: those of the result have handles and no bytes.
+  bool keep_outputs = false;
+  // For how long kept outputs stay after their last use; zero: as long as the server's default.
+  absl::Duration keep_ttl = absl::ZeroDuration();
   // Ends an Execute or ExecuteStream from another thread. May be null; outlives the call.
   Cancellation* cancellation = nullptr;
 };

@@ -42,8 +42,8 @@ struct Credentials {
 };
 
 // When a refused call is tried again. Follows gRPC's retry design (gRFC A6: capped exponential
-// backoff, server pushback, a budget); every method of the service is free of side effects, so
-// trying again is always safe.
+// backoff, server pushback, a budget). Trying again is safe: no method of the service changes
+// anything but Put and kept outputs, and what they leave is freed if their answer does not arrive.
 struct RetryOptions {
   // Attempts of one call, the first included; 1: never try again.
   int attempts_max = 5;
@@ -63,6 +63,14 @@ struct RetryOptions {
 // The server's advice in the status of a refused call: the pause in milliseconds before another
 // attempt; negative: this request will never fit. Nothing if the server gave none.
 std::optional<int64_t> RetryPushbackMs(const absl::Status& status);
+
+// A handle that a call was refused for.
+struct LostHandle {
+  std::string handle;
+  std::string why;  // "freed", "expired", "evicted", "lost" with its device, or "unknown"
+};
+// The handles that NOT_FOUND is about; none for other statuses.
+std::vector<LostHandle> LostHandles(const absl::Status& status);
 
 // Growing pauses between calls of a program that paces itself, as RetryOptions describes. For one
 // thread.
@@ -98,6 +106,10 @@ struct ClientOptions {
   // multiples of 256 (what exceeds one is not used).
   int64_t chunk_bytes = int64_t{1} << 20;
   Credentials credentials = {};
+  // Sent with every call in the header `warpcall-session`; empty: none. A front of several servers
+  // may send all calls of a session to one of them (deploy/haproxy/haproxy-replicas.cfg), so that
+  // they find the tensors that stay there. At most 128 printable characters of ASCII, no spaces.
+  std::string session = {};
   // Called for the pause between the attempts of a call; null: absl::SleepFor.
   std::function<void(absl::Duration)> sleep = nullptr;
   // Called for each attempt of a call after it ended, on the thread that made it.
@@ -114,6 +126,9 @@ struct ClientOptions {
 struct StreamCall {
   std::string kernel;
   std::vector<TensorSpec> inputs = {};
+  // Inputs that are on the server, by position; empty, or beyond the list: the input is read. The
+  // input must be one that all parts of the problem share.
+  std::vector<std::string> handles = {};
   std::map<std::string, AttributeValue> attributes = {};
   CallOptions options = {};
   // Fills `into` with the bytes of an input from `offset` on, little-endian and row-major. Offsets
@@ -145,6 +160,8 @@ struct Result {
   Timing timing;
   LaunchInfo launch;
   std::string request_id;
+  // Bytes of inputs and outputs that did not travel, as they are on the device.
+  int64_t resident_bytes = 0;
   // The time from the call to its return, retries and their pauses included.
   absl::Duration wall;
   int attempts = 1;
@@ -153,6 +170,55 @@ struct Result {
   // are sums over all devices; total_ns and `attempts` are maxima; `request_id` is the caller's, or
   // the one that the server gave to the first stripe.
   int stripes = 1;
+};
+
+struct PutOptions {
+  // A name from ListDevices. Empty: the device of this client's last Put; for its first, the
+  // server's choice. A request needs all its tensors on one device.
+  std::string device = {};
+  // For how long the tensor stays after its last use; zero: as long as the server's default.
+  absl::Duration ttl = absl::ZeroDuration();
+  // For people, in ListTensors; at most 256 bytes.
+  std::string label = {};
+  // SHA-256 of the bytes, 32 bytes, which the server checks; or empty. With a digest and a tensor
+  // without bytes, Put is a question: NOT_FOUND unless the server has a tensor of the caller's with
+  // this type, shape and digest.
+  std::string sha256 = {};
+  // The server may end the tensor when another needs the memory.
+  bool evictable = false;
+  // As in CallOptions.
+  absl::Duration timeout = absl::ZeroDuration();
+  Cancellation* cancellation = nullptr;
+};
+
+// A tensor that stays on a device of the server.
+struct Resident {
+  // An input for calls. If the server loses the tensor, as it expired, was evicted or went with its
+  // device, Execute, and ExecuteStream of a Call, put it again once within their own time, and at
+  // most once a minute; but not if the bytes were borrowed.
+  Tensor tensor;
+  std::string device;
+  int64_t bytes = 0;
+  absl::Time expires = absl::InfiniteFuture();  // if it is not used until then
+  bool existed = false;  // the bytes were there already: they are held and counted once
+};
+
+// What the server says of a tensor that stays.
+struct TensorInfo {
+  std::string handle;
+  std::string label;
+  std::string device;
+  TensorSpec spec;
+  int64_t bytes = 0;
+  absl::Time created;
+  absl::Time expires;
+  int64_t uses = 0;  // by requests
+  bool evictable = false;
+};
+
+struct FreeReport {
+  int64_t bytes = 0;                 // of the freed tensors that no other handle names
+  std::vector<std::string> unknown;  // handles that name nothing of the caller's
 };
 
 struct AttributeInfo {
@@ -281,6 +347,19 @@ class Client {
   absl::StatusOr<Result> ExecuteStream(const Call& call);
   // Streams from and to the caller's callbacks, as above; Result::outputs stays empty.
   absl::StatusOr<Result> ExecuteStream(const StreamCall& call);
+
+  // Copies a tensor to a device, where it stays until it was not used for its time to live.
+  // RESOURCE_EXHAUSTED: the device has no room for it. INVALID_ARGUMENT for an address that may be
+  // several servers': a tensor is on one.
+  absl::StatusOr<Resident> Put(const Tensor& tensor, const PutOptions& options = {});
+  // Returns a tensor that is on a device. NOT_FOUND: it was freed, has ended or never was.
+  absl::StatusOr<Tensor> Get(const std::string& handle, absl::Duration timeout = {});
+  // Takes handles back; requests that run end as if nothing had happened. Unknown handles are no
+  // error.
+  absl::StatusOr<FreeReport> Free(absl::Span<const std::string> handles,
+                                  absl::Duration timeout = {});
+  // The caller's own, oldest first.
+  absl::StatusOr<std::vector<TensorInfo>> ListTensors(absl::Duration timeout = {});
 
   // The kernels of the public contract. Each has one output of the first input's type, and of its
   // shape except for Matmul.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -116,6 +117,8 @@ class TensorView {
   absl::Span<const char> bytes_;
 };
 
+class Residence;
+
 // Cheap to copy: copies share the bytes, which nobody changes.
 class Tensor {
  public:
@@ -139,6 +142,19 @@ class Tensor {
   // Rounds each of `values` to `data_type`, to nearest with ties to even.
   static Tensor FromFloats(DataType data_type, std::vector<int64_t> shape,
                            absl::Span<const float> values);
+  // Returns a tensor that is on the server (Client::Put, CallOptions::keep_outputs) and has no
+  // bytes here. Without `spec` its type and shape are known to the server alone: the shape is
+  // empty.
+  static Tensor FromHandle(std::string handle, TensorSpec spec = {});
+  // Likewise, of a tensor that may be put again under another handle.
+  explicit Tensor(std::shared_ptr<Residence> residence);
+
+  // True if the tensor is on the server: data() is empty whatever the shape.
+  bool is_resident() const { return residence_ != nullptr; }
+  // Names the tensor on the server; empty if the tensor is here. Another one after the tensor was
+  // put again.
+  std::string handle() const;
+  const std::shared_ptr<Residence>& residence() const { return residence_; }
 
   DataType data_type() const { return data_type_; }
   absl::Span<const int64_t> shape() const { return shape_; }
@@ -163,6 +179,7 @@ class Tensor {
   std::vector<int64_t> shape_;
   absl::Span<const char> data_;
   std::shared_ptr<const void> owner_;
+  std::shared_ptr<Residence> residence_;  // null if the bytes are here
 };
 
 template <typename T>
