@@ -126,7 +126,10 @@ Residents::~Residents() {
   {
     absl::MutexLock lock(&mutex_);
     for (auto& [name, owner] : owners_)
-      for (auto& [handle, tensor] : owner->tensors) dropped.push_back(std::move(tensor));
+      for (auto& [handle, tensor] : owner->tensors) {
+        --tensor->content->names_;
+        dropped.push_back(std::move(tensor));
+      }
     owners_.clear();
   }
   dropped.clear();

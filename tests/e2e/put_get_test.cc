@@ -201,6 +201,7 @@ TEST_F(PutGetTest, WhatWasPutComesBackAndServesAsAnInput) {
   EXPECT_EQ(server_->Sum("warpcall_resident_tensors"), 7);
   // What Put and Get run is no request.
   EXPECT_EQ(server_->Sum("warpcall_requests_total", {"kernel=\"identity\""}), 0);
+  EXPECT_EQ(server_->Stop(), 0);  // with all of them
 }
 
 TEST_F(PutGetTest, KeptOutputsFeedTheNextRequest) {

@@ -254,6 +254,20 @@ TEST_F(ResidentsTest, EqualContentIsHeldOnce) {
   EXPECT_EQ(residents_.Find("alice", 0, Floats(100), DigestOf(1)), nullptr);
 }
 
+TEST_F(ResidentsTest, ItsEndGivesBackWhatHasNames) {
+  {
+    Residents ending(MakeOptions());
+    ending.AddDevice({"cpu", DeviceKind::kCpu, 1000, Allocator()});
+    for (const int64_t count : {10, 20}) {
+      const auto content = ending.Reserve({"alice"}, Floats(count), 0);
+      ASSERT_TRUE((*content)->Allocate().ok());
+      for (int name = 0; name < 2; ++name) EXPECT_TRUE(ending.Name(*content, {}).ok());
+    }
+    EXPECT_EQ(allocated_, 120);
+  }
+  EXPECT_EQ(allocated_, 0);
+}
+
 TEST_F(ResidentsTest, ATensorGoesWhereItsOwnersNewestIs) {
   EXPECT_EQ(residents_.ChooseDevice({"alice"}), 0);  // a GPU has more
   Put("alice", 40, 1);
