@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/btree_map.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
@@ -109,9 +110,8 @@ ResidentUse::~ResidentUse() {
   WARPCALL_DCHECK(before > 0, before);
 }
 
-const ResidentContentPtr& ResidentUse::content() const {
-  WARPCALL_CHECK(tensor_ != nullptr);
-  return tensor_->content;
+ResidentContentPtr ResidentUse::content() const {
+  return tensor_ == nullptr ? nullptr : tensor_->content;
 }
 
 Residents::Residents(Options options) : options_(std::move(options)), start_(StartOfHandles()) {
@@ -361,6 +361,8 @@ const char* Residents::WhyLost(const Owner* owner, absl::string_view handle) con
 
 absl::StatusOr<std::vector<ResidentUse>> Residents::Use(
     absl::string_view owner, absl::Span<const absl::string_view> handles) {
+  if (absl::c_all_of(handles, [](absl::string_view handle) { return handle.empty(); }))
+    return std::vector<ResidentUse>();
   std::vector<ResidentUse> uses(handles.size());
   std::vector<std::string> lost;
   Dropped dropped;
@@ -369,6 +371,7 @@ absl::StatusOr<std::vector<ResidentUse>> Residents::Use(
   EndDue(now_ns, &dropped);
   const Owner* const known = FindOwner(owner);
   for (size_t i = 0; i < handles.size(); ++i) {
+    if (handles[i].empty()) continue;
     if (known != nullptr)
       if (const auto tensor = known->tensors.find(handles[i]); tensor != known->tensors.end()) {
         tensor->second->active.fetch_add(1);

@@ -90,8 +90,8 @@ class ResidentUse {
   }
   ~ResidentUse();
 
-  // REQUIRES: made by Residents::Use.
-  const ResidentContentPtr& content() const;
+  // Null: it is of no tensor.
+  ResidentContentPtr content() const;
 
  private:
   friend class Residents;
@@ -165,8 +165,9 @@ class Residents {
   ResidentContentPtr Find(absl::string_view owner, int device, const TensorSpec& spec,
                           const Sha256& sha256) const;
 
-  // References for jobs, in the order of the handles. NOT_FOUND says why each missing one ended;
-  // LostHandles has the same for programs.
+  // References for jobs, in the order of the handles; an empty handle is of no tensor, and where
+  // all are, there is no reference. NOT_FOUND says why each missing one ended; LostHandles has the
+  // same for programs.
   absl::StatusOr<std::vector<ResidentUse>> Use(absl::string_view owner,
                                                absl::Span<const absl::string_view> handles);
 

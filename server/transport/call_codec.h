@@ -25,8 +25,8 @@ struct CallSpec {
   absl::string_view request_id;      // empty: one is made up
   // Starts when the request was received; applies besides the deadline of the call.
   int64_t timeout_ns = kNoDeadline;
-  // By input: tensors that are on a device, null for the others. Empty: none is.
-  absl::Span<const ResidentContentPtr> residents = {};
+  // By input: tensors that are on a device. For others, uses of no tensor, or none at the end.
+  absl::Span<const ResidentUse> residents = {};
   // The outputs stay on the device.
   bool keep_outputs = false;
   Residents::Terms keep_terms = {};

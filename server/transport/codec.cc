@@ -68,11 +68,8 @@ TensorSpec SpecOf(const v1::Tensor& tensor) {
 
 // Gives the input the type and the shape of `content`, unless it has them.
 absl::Status Complete(size_t number, const ResidentContent& content, v1::Tensor* input) {
-  const bool is_empty = input->data_type() == v1::DATA_TYPE_UNSPECIFIED && input->shape().empty();
-  if (!is_empty && !(SpecOf(*input) == content.spec()))
-    return absl::InvalidArgumentError(
-        absl::StrCat("input ", number, " is ", ToString(SpecOf(*input)),
-                     ", but the tensor of its handle is ", ToString(content.spec())));
+  if (input->data_type() != v1::DATA_TYPE_UNSPECIFIED || !input->shape().empty())
+    RETURN_IF_ERROR(CheckStated(InputLabel(number), SpecOf(*input), content));
   input->set_data_type(static_cast<v1::DataType>(content.spec().data_type));
   input->mutable_shape()->Assign(content.spec().dims.begin(), content.spec().dims.end());
   input->clear_handle();
@@ -125,26 +122,26 @@ void DecodedRequest::ReleaseData() {
 
 absl::Status DecodedRequest::FindResidents(Residents* residents, absl::string_view owner) {
   absl::InlinedVector<absl::string_view, 2> handles;
-  absl::InlinedVector<size_t, 2> inputs;
-  for (int i = 0; i < header_->inputs_size(); ++i) {
-    if (header_->inputs(i).handle().empty()) continue;
-    const auto input = static_cast<size_t>(i);
-    if (input < input_count() && data(input).size > 0)
+  for (const v1::Tensor& input : header_->inputs()) {
+    const size_t i = handles.size();
+    if (!input.handle().empty() && i < input_count() && data(i).size > 0)
       return absl::InvalidArgumentError(
-          absl::StrCat("input ", i, " has both a handle and ", data(input).size, " bytes of data"));
-    handles.push_back(header_->inputs(i).handle());
-    inputs.push_back(input);
+          absl::StrCat("input ", i, " has both a handle and ", data(i).size, " bytes of data"));
+    handles.push_back(input.handle());
   }
-  if (handles.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(uses_, residents->Use(owner, handles));
-  residents_.resize(static_cast<size_t>(header_->inputs_size()));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const ResidentContentPtr& content = uses_[i].content();
-    RETURN_IF_ERROR(
-        Complete(inputs[i], *content, header_->mutable_inputs(static_cast<int>(inputs[i]))));
-    residents_[inputs[i]] = content;
-  }
+  ASSIGN_OR_RETURN(residents_, residents->Use(owner, handles));
+  for (size_t i = 0; i < residents_.size(); ++i)
+    if (const ResidentContentPtr content = residents_[i].content(); content != nullptr)
+      RETURN_IF_ERROR(Complete(i, *content, header_->mutable_inputs(static_cast<int>(i))));
   return absl::OkStatus();
+}
+
+absl::Status CheckStated(absl::string_view label, const TensorSpec& stated,
+                         const ResidentContent& content) {
+  if (stated == content.spec()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(label, " is ", ToString(stated),
+                                                 ", but the tensor of its handle is ",
+                                                 ToString(content.spec())));
 }
 
 CallSpec DecodedRequest::Spec() const {
@@ -179,7 +176,7 @@ absl::Status DecodedRequest::CheckDataBytes(const Op& op, const Problem& problem
                  input_count());
   for (size_t i = 0; i < input_count(); ++i) {
     const TensorSpec& spec = problem.inputs[i];
-    if (!residents_.empty() && residents_[i] != nullptr) continue;
+    if (i < residents_.size() && residents_[i].content() != nullptr) continue;
     if (data(i).size != spec.bytes()) {
       return absl::InvalidArgumentError(absl::StrCat("input ", i, " (", op.input_names[i],
                                                      "): ", data(i).size, " bytes of data, but ",

@@ -36,7 +36,6 @@ class DecodedRequest {
   // shapes. INVALID_ARGUMENT where such an input has data, or another type or shape; NOT_FOUND as
   // Residents::Use. The tensors are in use while this lives.
   absl::Status FindResidents(Residents* residents, absl::string_view owner);
-  absl::Span<const ResidentContentPtr> residents() const { return residents_; }
 
   // Its texts are the header's.
   CallSpec Spec() const;
@@ -62,10 +61,13 @@ class DecodedRequest {
   v1::ExecuteRequest* header_ = google::protobuf::Arena::CreateMessage<v1::ExecuteRequest>(&arena_);
   Slices slices_;
   wire::SplitMessage split_;
-  std::vector<ResidentUse> uses_;
-  absl::InlinedVector<ResidentContentPtr, 2> residents_;  // by input; empty: none is
+  std::vector<ResidentUse> residents_;  // by input; empty: none is
 };
 
+// INVALID_ARGUMENT where an input's type and shape beside its handle, `stated`, are not the
+// tensor's. `label` opens the message.
+absl::Status CheckStated(absl::string_view label, const TensorSpec& stated,
+                         const ResidentContent& content);
 // INVALID_ARGUMENT for an unknown type or an impossible shape; `label` opens the message.
 absl::StatusOr<TensorSpec> ToTensorSpec(const v1::Tensor& tensor, absl::string_view label);
 // Returns the request's problem after checking all types, shapes and attributes.

@@ -187,7 +187,7 @@ absl::Status Request::ReadResidents(const CallSpec& spec) {
   keep_outputs_ = spec.keep_outputs;
   keep_terms_ = spec.keep_terms;
   RETURN_IF_ERROR(deps_->engine->residents().Check(keep_terms_));
-  residents_.assign(spec.residents.begin(), spec.residents.end());
+  for (const ResidentUse& use : spec.residents) residents_.push_back(use.content());
   for (size_t i = 0; i < residents_.size(); ++i) {
     if (residents_[i] == nullptr) continue;
     const std::string& name = deps_->engine->device(residents_[i]->device()).properties().name;

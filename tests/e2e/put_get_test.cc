@@ -1,5 +1,6 @@
 // Tensors that stay on the device, through the real server, as any client could use them: Put, Get,
-// Free, ListTensors, handles in Execute and ExecuteStream, kept outputs, and all that may go wrong.
+// Free, ListTensors, handles in Execute, ExecuteStream and the Open Inference Protocol, kept
+// outputs, and all that may go wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "inference/grpc_service.grpc.pb.h"
 #include "server/access/sha256.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
@@ -159,6 +161,27 @@ class PutGetTest : public ::testing::Test {
     return reply;
   }
 
+  // Of one input, which is a handle.
+  static inference::ModelInferRequest Inference(const std::string& model, const std::string& input,
+                                                const std::string& handle) {
+    inference::ModelInferRequest request;
+    request.set_model_name(model);
+    inference::ModelInferRequest::InferInputTensor& tensor = *request.add_inputs();
+    tensor.set_name(input);
+    (*tensor.mutable_parameters())["handle"].set_string_param(handle);
+    return request;
+  }
+  // ModelInfer, with its trailer in lost_.
+  std::string Infer(const inference::ModelInferRequest& request,
+                    inference::ModelInferResponse* response = nullptr) {
+    inference::ModelInferResponse dropped;
+    grpc::ClientContext context;
+    const grpc::Status status = inference::GRPCInferenceService::NewStub(channel_)->ModelInfer(
+        &context, request, response == nullptr ? &dropped : response);
+    lost_ = LostOf(context);
+    return CodeAndMessage(status);
+  }
+
   double Ended(const std::string& why) {
     return server_->Sum("warpcall_resident_ended_total", {absl::StrCat("why=\"", why, "\"")});
   }
@@ -261,6 +284,66 @@ TEST_F(PutGetTest, StreamsTakeSharedInputsAndKeepOutputs) {
   Stream stream(*server_);
   stream.Send(split);
   EXPECT_THAT(CodeAndMessage(stream.AwaitRefusal()), HasSubstr("3: input 0 (x) is a handle"));
+}
+
+TEST_F(PutGetTest, TheOpenInferenceProtocolTakesHandles) {
+  Start({});
+  const v1::Tensor a = FloatTensor({3, 2}, {1, 2, 3, 4, 5, 6});
+  const v1::Tensor b = FloatTensor({2, 4}, {1, 0, 2, 0, 0, 1, 0, 2});
+  const std::string handle = Put(b).handle();
+  inference::ModelInferRequest request = Inference("matmul", "b", handle);
+  inference::ModelInferRequest::InferInputTensor& sent = *request.add_inputs();
+  sent.set_name("a");
+  sent.set_datatype("FP32");
+  sent.mutable_shape()->Assign(a.shape().begin(), a.shape().end());
+  request.add_raw_input_contents(a.data());
+  const std::string expected = Run(Request("matmul", {a, b})).response.outputs(0).data();
+  inference::ModelInferResponse response;
+  EXPECT_EQ(Infer(request, &response), "0: ");
+  ASSERT_EQ(response.raw_output_contents_size(), 1);
+  EXPECT_TRUE(response.raw_output_contents(0) == expected);
+  EXPECT_EQ(response.parameters().at("resident_bytes").int64_param(), 32);
+  // One stream: the tensor, and what is not there.
+  grpc::ClientContext stream_context;
+  const auto stub = inference::GRPCInferenceService::NewStub(channel_);
+  const auto stream = stub->ModelStreamInfer(&stream_context);
+  inference::ModelStreamInferResponse streamed;
+  ASSERT_TRUE(stream->Write(request) && stream->Read(&streamed));
+  EXPECT_EQ(streamed.error_message(), "");
+  ASSERT_EQ(streamed.infer_response().raw_output_contents_size(), 1);
+  EXPECT_TRUE(streamed.infer_response().raw_output_contents(0) == expected);
+  Free({handle});
+  ASSERT_TRUE(stream->Write(request) && stream->Read(&streamed));
+  EXPECT_EQ(streamed.error_message(),
+            absl::StrCat("a tensor is not on the server: ", handle, " freed"));
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(Infer(request), absl::StrCat("5: ", streamed.error_message()));
+  EXPECT_EQ(lost_, handle + " freed");
+  (*request.mutable_parameters())["device"].set_string_param("cuda:0");
+  (*request.mutable_inputs(0)->mutable_parameters())["handle"].set_string_param(Put(b).handle());
+  EXPECT_EQ(Infer(request), "3: input 1 is on cpu, but the request asks for cuda:0");
+}
+
+TEST_F(PutGetTest, AnInferenceHoldsWhatWasFreedMeanwhile) {
+  Start({"--test_fault_injection"});
+  const v1::Tensor tensor = FloatTensor(1000);
+  const std::string used = Put(tensor).handle();
+  Gate gate;
+  inference::ModelInferRequest held = Inference("held", "x", used);
+  (*held.mutable_parameters())["gate"].set_string_param(gate.path());
+  inference::ModelInferResponse response;
+  std::string end;
+  std::thread caller([&] { end = Infer(held, &response); });
+  ASSERT_TRUE(Eventually([&] { return LaneIsHeld(*server_); }));
+  EXPECT_EQ(Free({used}).bytes(), 4000);
+  EXPECT_EQ(UsedBytes(), 4000);
+  gate.Open();
+  caller.join();
+  EXPECT_EQ(end, "0: ");
+  ASSERT_EQ(response.raw_output_contents_size(), 1);
+  EXPECT_TRUE(response.raw_output_contents(0) == tensor.data());
+  EXPECT_TRUE(Eventually([&] { return UsedBytes() == 0; }));
 }
 
 TEST_F(PutGetTest, AHandleThatEndedTellsWhy) {
@@ -529,11 +612,21 @@ TEST_F(PutGetTest, EachNamedCallerHasItsOwn) {
     v1::ExecuteResponse response;
     return CodeAndMessage(stub_->Execute(&context, Request("gelu", {Handle(handle)}), &response));
   };
+  const auto infer = [&](char who, const std::string& handle) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + std::string(32, who));
+    inference::ModelInferResponse response;
+    return CodeAndMessage(inference::GRPCInferenceService::NewStub(channel_)->ModelInfer(
+        &context, Inference("gelu", "x", handle), &response));
+  };
   const std::string of_alice = put('a', 100);
   EXPECT_THAT(of_alice, SizeIs(40));  // though she may not use identity
   EXPECT_EQ(run('a', of_alice), "0: ");
   EXPECT_EQ(run('b', of_alice),
             absl::StrCat("5: a tensor is not on the server: ", of_alice, " unknown"));
+  EXPECT_EQ(infer('b', of_alice),
+            absl::StrCat("5: a tensor is not on the server: ", of_alice, " unknown"));
+  EXPECT_EQ(infer('a', of_alice), "0: ");
   EXPECT_THAT(put('b', 200), SizeIs(40));
   EXPECT_THAT(put('b', 200), HasSubstr("tensors hold 800 of 1000 (resident_bytes_max)"));
   EXPECT_EQ(put('b', 300), "8: the tensor has 1200 bytes; the limit is 1000 (resident_bytes_max)");

@@ -1,5 +1,6 @@
 #include "server/transport/inference/infer_codec.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -15,6 +16,7 @@
 namespace warpcall::oip {
 namespace {
 
+using inference::ModelInferRequest;
 using inference::ModelInferResponse;
 
 // The header of a response with one output of a few dimensions.
@@ -25,6 +27,30 @@ absl::Status Mixed() {
       "contents field must not be specified when using raw_input_contents: the inputs' data come "
       "in "
       "one of them");
+}
+
+absl::Status CheckNoData(const ModelInferRequest::InferInputTensor& input) {
+  absl::optional<RegionUse> region;
+  ASSIGN_OR_RETURN(region, ReadRegionUse(input.parameters()));
+  if (!input.has_contents() && !region.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("input '", input.name(), "' has both a handle and ",
+                   input.has_contents() ? "contents" : "a shared memory region"));
+}
+
+// Gives the input the type and the shape of `content`, unless it has them.
+absl::Status Complete(const ResidentContent& content, ModelInferRequest::InferInputTensor* input) {
+  if (!input->datatype().empty() || !input->shape().empty()) {
+    const std::string label = absl::StrCat("input '", input->name(), "'");
+    const absl::StatusOr<DataType> type = ToDataType(input->datatype());
+    if (!type.ok())
+      return absl::InvalidArgumentError(absl::StrCat(label, ": ", type.status().message()));
+    RETURN_IF_ERROR(
+        CheckStated(label, {*type, {input->shape().begin(), input->shape().end()}}, content));
+  }
+  input->set_datatype(WireTypeName(content.spec().data_type));
+  input->mutable_shape()->Assign(content.spec().dims.begin(), content.spec().dims.end());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -40,6 +66,33 @@ absl::Status InferCodec::Decode(const grpc::ByteBuffer& message) {
   return absl::OkStatus();
 }
 
+absl::Status InferCodec::FindResidents(Residents* residents, absl::string_view owner) {
+  absl::InlinedVector<absl::string_view, 2> handles;
+  for (const InputTensor& input : header_->inputs()) {
+    handles.emplace_back();
+    ASSIGN_OR_RETURN(handles.back(), ReadHandle(input.parameters()));
+    if (!handles.back().empty()) RETURN_IF_ERROR(CheckNoData(input));
+  }
+  ASSIGN_OR_RETURN(residents_, residents->Use(owner, handles));
+  for (size_t i = 0; i < residents_.size(); ++i)
+    if (const ResidentContentPtr content = residents_[i].content(); content != nullptr)
+      RETURN_IF_ERROR(Complete(*content, header_->mutable_inputs(static_cast<int>(i))));
+  return absl::OkStatus();
+}
+
+void InferCodec::OrderResidents(const Op& op) {
+  std::vector<ResidentUse> ordered;
+  for (size_t i = 0; i < residents_.size(); ++i) {
+    const std::string& name = header_->inputs(static_cast<int>(i)).name();
+    const auto found = absl::c_find_if(op.input_names, [&](const char* n) { return name == n; });
+    if (residents_[i].content() == nullptr || found == op.input_names.end()) continue;
+    const auto place = static_cast<size_t>(found - op.input_names.begin());
+    ordered.resize(std::max(ordered.size(), place + 1));
+    ordered[place] = std::move(residents_[i]);
+  }
+  residents_ = std::move(ordered);
+}
+
 absl::StatusOr<CallSpec> InferCodec::Spec() {
   ASSIGN_OR_RETURN(model_index_,
                    door_->models.Find(header_->model_name(), header_->model_version()));
@@ -52,11 +105,13 @@ absl::StatusOr<CallSpec> InferCodec::Spec() {
     return absl::InvalidArgumentError(absl::StrCat(
         "parameter \"implementation\" is \"", asked, "\", but the model ", model_->name, " is ",
         model_->implementation, "; leave it out, or ask for ", model_->kernel->op->name));
+  OrderResidents(*model_->kernel->op);
   return CallSpec{.kernel = model_->kernel->op->name,
                   .implementation = model_->implementation.empty() ? asked : model_->implementation,
                   .device = parameters.device,
                   .request_id = header_->id(),
-                  .timeout_ns = parameters.timeout_ns};
+                  .timeout_ns = parameters.timeout_ns,
+                  .residents = residents_};
 }
 
 absl::StatusOr<Problem> InferCodec::ToProblem(const Op& op) {
@@ -154,13 +209,14 @@ absl::StatusOr<JobInputs> InferCodec::Inputs(const Op& op, const Problem& proble
   if (raw != split_.raw_data.size())
     return absl::InvalidArgumentError(
         absl::StrCat("raw_input_contents has ", split_.raw_data.size(), " entries, but ", raw,
-                     " inputs are in neither shared memory nor contents"));
+                     " inputs are in neither shared memory nor contents and have no handle"));
   JobInputs inputs;
   for (size_t i = 0; i < order_.size(); ++i) {
     InputPieces& pieces = in_message_order[static_cast<size_t>(order_[i])];
     size_t bytes = 0;
     for (const absl::Span<const char>& piece : pieces) bytes += piece.size();
-    if (bytes != problem.inputs[i].bytes())
+    const bool is_resident = i < residents_.size() && residents_[i].content() != nullptr;
+    if (!is_resident && bytes != problem.inputs[i].bytes())
       return absl::InvalidArgumentError(
           absl::StrCat("input '", op.input_names[i], "' has ", bytes, " bytes of data, but ",
                        ToString(problem.inputs[i]), " takes ", problem.inputs[i].bytes()));
@@ -171,6 +227,8 @@ absl::StatusOr<JobInputs> InferCodec::Inputs(const Op& op, const Problem& proble
 
 absl::Status InferCodec::FindData(int input, size_t* raw, InputPieces* pieces) {
   const InputTensor& tensor = header_->inputs(input);
+  ASSIGN_OR_RETURN(const absl::string_view handle, ReadHandle(tensor.parameters()));
+  if (!handle.empty()) return absl::OkStatus();
   Placed placed;
   ASSIGN_OR_RETURN(placed, Place(tensor.parameters()));
   if (tensor.has_contents()) {
@@ -195,7 +253,7 @@ absl::Status InferCodec::FindData(int input, size_t* raw, InputPieces* pieces) {
   if (split_.raw_data.empty() && absl::c_linear_search(tensor.shape(), 0)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "input '", tensor.name(), "' has no data: raw_input_contents has ", split_.raw_data.size(),
-      " entries, and the input neither contents nor a region"));
+      " entries, and the input neither contents nor a region nor a handle"));
 }
 
 absl::Status InferCodec::CheckTypedContents(const InputTensor& input) const {
@@ -248,6 +306,8 @@ absl::Status InferCodec::Encode(Request* request, StagingBuffers outputs,
   parameters["variant"].set_string_param(request->row().implementation.name);
   parameters["device"].set_string_param(request->device());
   parameters["kernel_ns"].set_int64_param(request->trace().kernel_ns);
+  if (request->resident_bytes() > 0)
+    parameters["resident_bytes"].set_int64_param(request->resident_bytes());
   if (in_stream_) parameters["triton_final_response"].set_bool_param(true);
   ModelInferResponse::InferOutputTensor* const output = rest->add_outputs();
   output->set_name(OutputName(*request->kernel().op));

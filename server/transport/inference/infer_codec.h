@@ -46,6 +46,7 @@ class InferCodec final : public CallCodec {
   // Sets the principal whose shared memory the request may use.
   void SetCaller(uint64_t principal) override { owner_ = principal; }
   absl::Status Decode(const grpc::ByteBuffer& message) override;
+  absl::Status FindResidents(Residents* residents, absl::string_view owner) override;
   absl::StatusOr<CallSpec> Spec() override;
   absl::StatusOr<Problem> ToProblem(const Op& op) override;
   absl::StatusOr<JobInputs> Inputs(const Op& op, const Problem& problem) override;
@@ -64,11 +65,14 @@ class InferCodec final : public CallCodec {
   };
 
   absl::StatusOr<TensorSpec> ToSpec(const InputTensor& input) const;
+  // Brings residents_ into the order of the op's inputs. FindInputs refuses other inputs.
+  void OrderResidents(const Op& op);
   // Fills in order_.
   absl::Status FindInputs(const Op& op);
   absl::Status CheckOutputs(const Op& op);
   absl::StatusOr<Placed> Place(const Parameters& parameters);
-  // The data of one input; takes the next of the raw contents if it is there.
+  // The data of one input; takes the next of the raw contents if it is there. None of one that is
+  // on a device.
   absl::Status FindData(int input, size_t* raw, InputPieces* pieces);
   absl::Status CheckTypedContents(const InputTensor& input) const;
   // INVALID_ARGUMENT when a region that the request uses has lost its memory.
@@ -86,7 +90,8 @@ class InferCodec final : public CallCodec {
   wire::SplitMessage split_;
   const Model* model_ = nullptr;  // null: not known yet, or unknown
   size_t model_index_ = 0;
-  absl::InlinedVector<int, 2> order_;  // by the op's inputs: their places in the request
+  absl::InlinedVector<int, 2> order_;   // by the op's inputs: their places in the request
+  std::vector<ResidentUse> residents_;  // by the request's inputs; from Spec on, by the op's
   absl::InlinedVector<Placed, 2> input_regions_;
   Placed output_;
 };

@@ -160,6 +160,13 @@ absl::StatusOr<absl::optional<RegionUse>> ReadRegionUse(const Parameters& parame
   return absl::optional<RegionUse>(use);
 }
 
+absl::StatusOr<absl::string_view> ReadHandle(const Parameters& parameters) {
+  const InferParameter* const handle = Find(parameters, "handle");
+  if (handle == nullptr) return absl::string_view();
+  if (handle->string_param().empty()) return Wrong("handle", "a string that is not empty");
+  return absl::string_view(handle->string_param());
+}
+
 absl::Status CheckNoClassification(const Parameters& parameters) {
   const InferParameter* const classes = Find(parameters, "classification");
   if (classes == nullptr || WholeNumber(*classes) == 0) return absl::OkStatus();

@@ -48,6 +48,10 @@ struct RegionUse {
 // negative.
 absl::StatusOr<absl::optional<RegionUse>> ReadRegionUse(const Parameters& parameters);
 
+// The handle of a tensor that is on the server; empty: the input has none. INVALID_ARGUMENT for an
+// empty one.
+absl::StatusOr<absl::string_view> ReadHandle(const Parameters& parameters);
+
 // INVALID_ARGUMENT when an output is asked for as classes.
 absl::Status CheckNoClassification(const Parameters& parameters);
 

@@ -11,6 +11,7 @@ namespace warpcall::oip {
 namespace {
 
 using inference::ModelInferRequest;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 // Cuts `bytes` into pieces, as a network does.
@@ -35,6 +36,9 @@ Registry CpuKernels() {
 class InferCodecTest : public ::testing::Test {
  protected:
   InferCodecTest() {
+    residents_.AddDevice({"cpu", DeviceKind::kCpu, 1000, [](size_t) {
+                            return absl::UnimplementedError("no job needs its bytes");
+                          }});
     request_.set_model_name("matmul_fp16");
     request_.set_id("an id");
     for (const char* const name : {"b", "a"}) {
@@ -52,9 +56,14 @@ class InferCodecTest : public ::testing::Test {
     InferCodec codec(&door_, false);
     const grpc::ByteBuffer message = ToBuffer(request_.SerializeAsString(), piece);
     if (absl::Status status = codec.Decode(message); !status.ok()) return status;
+    if (absl::Status status = codec.FindResidents(&residents_, "alice"); !status.ok())
+      return status;
     const absl::StatusOr<CallSpec> spec = codec.Spec();
     if (!spec.ok()) return spec.status();
     spec_ = *spec;
+    resident_bytes_.clear();
+    for (const ResidentUse& use : spec->residents)
+      resident_bytes_.push_back(use.content() == nullptr ? 0 : use.content()->bytes());
     const Op& op = *(*registry_.Find(spec->kernel))->op;
     const absl::StatusOr<Problem> problem = codec.ToProblem(op);
     if (!problem.ok()) return problem.status();
@@ -63,6 +72,9 @@ class InferCodecTest : public ::testing::Test {
     if (!inputs.ok()) return inputs.status();
     std::vector<std::string> data;
     for (const InputPieces& pieces : *inputs) data.push_back(Join(pieces));
+    codec.ReleaseInputs();
+    residents_.Lose(0);  // takes all names
+    held_bytes_ = residents_.usage(0).bytes;
     EXPECT_EQ(codec.id(), request_.id());
     EXPECT_EQ(spec->request_id, request_.id());
     return data;
@@ -74,6 +86,27 @@ class InferCodecTest : public ::testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   }
 
+  // Takes the data, type and shape of an input and puts the handle of a float16[2,2] in their
+  // place.
+  void NameByHandle(int input, const std::string& owner = "alice") {
+    const auto content = residents_.Reserve({owner}, {DataType::kFloat16, {2, 2}}, 0);
+    ModelInferRequest::InferInputTensor& tensor = *request_.mutable_inputs(input);
+    (*tensor.mutable_parameters())["handle"].set_string_param(
+        residents_.Name(*content, {})->handle);
+    tensor.clear_datatype();
+    tensor.clear_shape();
+    auto* const raw = request_.mutable_raw_input_contents();
+    if (input < raw->size()) raw->erase(raw->begin() + input);
+  }
+  static Residents::Options NoTimer() {
+    Residents::Options options;
+    options.timer = false;
+    return options;
+  }
+
+  Residents residents_{NoTimer()};
+  std::vector<size_t> resident_bytes_;  // of the spec's inputs
+  int64_t held_bytes_ = 0;              // once no tensor had a name
   const Registry registry_ = CpuKernels();
   Door door_{registry_, [] { return int64_t{0}; },
              [](const SharedRegions::Caller&) { return false; }};
@@ -136,6 +169,58 @@ TEST_F(InferCodecTest, RefusesWhatDoesNotFit) {
   (*(*request_.mutable_inputs())[0].mutable_parameters())["shared_memory_region"].set_string_param(
       "r");
   ExpectRefused("without shared_memory_byte_size");
+}
+
+TEST_F(InferCodecTest, AnInputByHandleTakesNoRawContentsAndIsHeldAfterItsName) {
+  const ModelInferRequest good = request_;
+  NameByHandle(0);
+  auto inputs = Inputs();
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  EXPECT_EQ(*inputs, (std::vector<std::string>{"aaaaaaaa", ""}));
+  EXPECT_EQ(resident_bytes_, (std::vector<size_t>{0, 8}));
+  EXPECT_EQ(problem_.inputs[1], (TensorSpec{DataType::kFloat16, {2, 2}}));
+  EXPECT_EQ(held_bytes_, 8);
+  EXPECT_EQ(residents_.usage(0).bytes, 0);
+  request_ = good;
+  NameByHandle(1);
+  inputs = Inputs();
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  EXPECT_EQ(*inputs, (std::vector<std::string>{"", "bbbbbbbb"}));
+  EXPECT_EQ(resident_bytes_, (std::vector<size_t>{8}));
+}
+
+TEST_F(InferCodecTest, RefusesWhatDoesNotFitAHandle) {
+  NameByHandle(0);
+  const ModelInferRequest good = request_;
+  ModelInferRequest::InferInputTensor& input = *request_.mutable_inputs(0);
+  request_.add_raw_input_contents("bbbbbbbb");
+  ExpectRefused("has 2 entries, but 1 inputs");
+  request_ = good;
+  input.mutable_contents();
+  ExpectRefused("input 'b' has both a handle and contents");
+  request_ = good;
+  (*input.mutable_parameters())["shared_memory_region"].set_string_param("r");
+  (*input.mutable_parameters())["shared_memory_byte_size"].set_int64_param(8);
+  ExpectRefused("input 'b' has both a handle and a shared memory region");
+  request_ = good;
+  input.set_datatype("FP16");
+  ExpectRefused("input 'b' is float16[], but the tensor of its handle is float16[2,2]");
+  input.set_datatype("FP17");
+  ExpectRefused("input 'b': ");
+  request_ = good;
+  (*input.mutable_parameters())["handle"].set_string_param("");
+  ExpectRefused("parameter \"handle\" must be a string that is not empty");
+  request_ = good;
+  request_.set_model_name("matmul_fp32");
+  ExpectRefused("has datatype FP16, but the model matmul_fp32 takes FP32");
+  request_ = good;
+  input.set_name("d");
+  ExpectRefused("unexpected inference input 'd'");
+  request_ = good;
+  NameByHandle(1, "bob");
+  const absl::Status foreign = Inputs().status();
+  EXPECT_TRUE(absl::IsNotFound(foreign)) << foreign;
+  EXPECT_THAT(LostHandles(foreign).value_or(""), EndsWith(" unknown"));
 }
 
 TEST_F(InferCodecTest, CountsAFailureAsTheModels) {
