@@ -51,14 +51,6 @@ absl::StatusOr<AttributeValue> ToAttributeValue(const std::string& name,
       "\" has no value; set one of bool_value, int_value, double_value, string_value"));
 }
 
-// FindResidents clears those that it has found.
-absl::Status CheckNoHandle(const v1::Tensor& input, size_t number) {
-  if (input.handle().empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("input ", number, " is a handle; this method takes no tensor by handle"));
-}
-absl::Status CheckNoHandle(const v1::TensorSpec&, size_t) { return absl::OkStatus(); }
-
 TensorSpec SpecOf(const v1::Tensor& tensor) {
   TensorSpec spec;
   spec.data_type = static_cast<DataType>(tensor.data_type());
@@ -83,7 +75,6 @@ absl::StatusOr<Problem> ProblemOf(
     const Op& op) {
   absl::InlinedVector<TensorSpec, 2> specs;
   for (const auto& input : inputs) {
-    RETURN_IF_ERROR(CheckNoHandle(input, specs.size()));
     TensorSpec& spec = specs.emplace_back();
     ASSIGN_OR_RETURN(spec.data_type,
                      ToDataType(input.data_type(), [&] { return InputLabel(specs.size() - 1); }));

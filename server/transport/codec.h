@@ -8,6 +8,7 @@
 #include <grpcpp/support/slice.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,6 +37,9 @@ class DecodedRequest {
   // shapes. INVALID_ARGUMENT where such an input has data, or another type or shape; NOT_FOUND as
   // Residents::Use. The tensors are in use while this lives.
   absl::Status FindResidents(Residents* residents, absl::string_view owner);
+
+  // Gives away what FindResidents found, by input. Empty: no input is a handle.
+  std::vector<ResidentUse> TakeResidents() { return std::move(residents_); }
 
   // Its texts are the header's.
   CallSpec Spec() const;

@@ -4,10 +4,12 @@
 
 #include <google/protobuf/message.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,13 +37,25 @@ absl::StatusOr<int64_t> ReadWithVariants(const ExecuteDeps& deps, const std::str
                                          Request* request);
 // "cuda" of "cuda:*".
 absl::string_view WithoutStar(absl::string_view name);
+// A Profile's inputs may be handles, whose tensors are in use while `residents` live.
 absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
-                                    Request* request);
+                                    Request* request, std::vector<ResidentUse>* residents);
 absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request);
 // Appends the row that the server chose to the message of a Profile or Describe, for its child.
 // protobuf merges what follows in a message with what came before.
 void AppendProfileChoice(const Request& request, std::string* bytes);
 void AppendDescribeChoice(const Request& request, std::string* bytes);
+// A Profile whose inputs are handles, after ReadProfile.
+struct HandlesOfProfile {
+  ExecuteDeps* deps;
+  grpc::CallbackServerContext* context;
+  const Request& request;
+  absl::Span<const ResidentUse> residents;  // by input
+  const std::atomic<bool>& cancelled;
+};
+// Replaces the handles in its message by the bytes of the tensors, which its child cannot reach.
+// Waits for the jobs that copy them, which have the key of the request: not for gRPC's threads.
+absl::Status FetchResidents(const HandlesOfProfile& profile, std::string* bytes);
 
 // Returns true if `peer`, named as by gRPC, calls from the server's own machine.
 bool IsOnThisMachine(absl::string_view peer);

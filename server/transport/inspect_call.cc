@@ -85,7 +85,7 @@ absl::Status InspectCall::Read() {
       case Inspection::kTune:
         return ReadTune(*deps_, bytes_, &request_);
       case Inspection::kProfile:
-        return ReadProfile(*deps_, bytes_, &request_);
+        return ReadProfile(*deps_, bytes_, &request_, &residents_);
       case Inspection::kDescribe:
         break;
     }
@@ -111,6 +111,11 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Next(const absl::Status& before) {
     cpu_ns_ = 0;  // the next row has a new process
   } else if (!is_read_) {
     RETURN_IF_ERROR(Read());
+  }
+  if (!residents_.empty()) {
+    fetches_from_.store(request_.trace().device);
+    RETURN_IF_ERROR(FetchResidents({deps_, context_, request_, residents_, cancelled_}, &bytes_));
+    residents_.clear();
   }
   inspect::Inquiry inquiry;
   inquiry.kind = kind_;
@@ -140,6 +145,8 @@ const char* InspectCall::method() const {
 
 void InspectCall::Cancel() {
   cancelled_.store(true);
+  if (const int device = fetches_from_.load(); device >= 0)
+    deps_->engine->Cancel(device, request_.key());
   deps_->inspector->Wake();
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -76,7 +77,9 @@ class InspectCall {
   Handover* const handover_;
   Request request_;
   grpc::ByteBuffer message_;
-  std::string bytes_;  // the message's, once it is read
+  std::string bytes_;                   // the message's, once it is read
+  std::vector<ResidentUse> residents_;  // whose bytes the message lacks
+  std::atomic<int> fetches_from_{-1};   // the device that copies them; -1: none does
   bool is_read_ = false;
   int64_t operand_bytes_ = 0;  // that the child makes
   int64_t cpu_ns_ = 0;         // CPU time of its process, as last reported

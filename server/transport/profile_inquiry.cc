@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/profile.h"
@@ -18,6 +19,8 @@ constexpr int kIterationsDefault = 3;
 constexpr int kIterationsMax = 1000;
 
 using google::protobuf::internal::WireFormatLite;
+constexpr uint32_t kRequestTag = WireFormatLite::MakeTag(v1::ProfileRequest::kRequestFieldNumber,
+                                                         WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 // A profile's request, taken apart: tensors stay where they are.
 struct CheckedProfile {
@@ -34,15 +37,13 @@ absl::Status NotValid() {
 
 // Finds the ExecuteRequest, which may come in several pieces that merge, and copies the rest.
 absl::Status Split(absl::string_view bytes, std::vector<wire::Bytes>* request, std::string* rest) {
-  const uint32_t request_tag = WireFormatLite::MakeTag(v1::ProfileRequest::kRequestFieldNumber,
-                                                       WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                                             static_cast<int>(bytes.size()));
   for (;;) {
     const auto begin = static_cast<size_t>(in.CurrentPosition());
     const uint32_t tag = in.ReadTag();
     if (tag == 0) return in.ConsumedEntireMessage() ? absl::OkStatus() : NotValid();
-    if (tag == request_tag) {
+    if (tag == kRequestTag) {
       uint32_t length = 0;
       if (!in.ReadVarint32(&length)) return NotValid();
       const auto at = static_cast<size_t>(in.CurrentPosition());
@@ -106,18 +107,86 @@ absl::Status CheckRequestBytes(const ExecuteDeps& deps, const Problem& problem) 
                            TotalBytes(problem.outputs));
 }
 
+// Appends the beginning of a piece of the ExecuteRequest, which `more` bytes complete.
+void AppendPiece(absl::string_view begin, size_t more, std::string* bytes) {
+  using google::protobuf::io::CodedOutputStream;
+  uint8_t prefix[20];
+  uint8_t* end = CodedOutputStream::WriteTagToArray(kRequestTag, prefix);
+  end = CodedOutputStream::WriteVarint64ToArray(begin.size() + more, end);
+  bytes->append(prefix, end);
+  bytes->append(begin.data(), begin.size());
+}
+
+// Copies a tensor from its device, as Get does.
+absl::Status AppendResident(const HandlesOfProfile& profile, const ResidentUse& resident,
+                            std::string* bytes) {
+  if (resident.content()->bytes() == 0) return absl::OkStatus();
+  const TensorSpec& spec = resident.content()->spec();
+  CallSpec get;
+  get.kernel = kCopyKernel;
+  get.residents = absl::MakeConstSpan(&resident, 1);
+  Request copy(profile.deps, profile.context, profile.request.caller(), Request::Kind::kTransfer);
+  RETURN_IF_ERROR(copy.Read(
+      get, [&](const Op& op) { return MakeProblem(op, absl::MakeConstSpan(&spec, 1), {}); }));
+  RETURN_IF_ERROR(copy.Choose(absl::MakeConstSpan(&copy.problem(), 1)));
+  std::unique_ptr<Job> job = copy.NewJob(copy.problem());
+  job->key = profile.request.key();
+  job->inputs.emplace_back();
+  job->cancelled = &profile.cancelled;
+  job->trace = &copy.trace();
+  job->release_inputs = [] {};
+  absl::Status result;
+  StagingBuffers copied;
+  absl::Notification done;
+  job->done = [&](absl::Status status, StagingBuffers outputs) {
+    result = std::move(status);
+    copied = std::move(outputs);
+    done.Notify();
+  };
+  RETURN_IF_ERROR(profile.deps->engine->Submit(&job));
+  done.WaitForNotification();
+  RETURN_IF_ERROR(result);
+  bytes->append(copied[0].data(), copied[0].bytes());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
-                                    Request* request) {
+                                    Request* request, std::vector<ResidentUse>* residents) {
   CheckedProfile checked;
   RETURN_IF_ERROR(Decode(bytes, &checked));
+  RETURN_IF_ERROR(
+      checked.decoded.FindResidents(&deps.engine->residents(), request->caller()->name));
   RETURN_IF_ERROR(
       request->Read(checked.decoded.Spec(), [&](const Op& op) { return ProblemOf(checked, op); }));
   const Problem& problem = request->problem();
   if (checked.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, problem));
   RETURN_IF_ERROR(request->Choose(absl::MakeConstSpan(&problem, 1)));
+  *residents = checked.decoded.TakeResidents();
   return checked.makes_inputs ? inspect::ProfileBytes(problem, checked.request_path) : 0;
+}
+
+absl::Status FetchResidents(const HandlesOfProfile& profile, std::string* bytes) {
+  CheckedProfile checked;
+  RETURN_IF_ERROR(Decode(*bytes, &checked));
+  std::string fetched = checked.message.SerializeAsString();
+  v1::ExecuteRequest* const header = checked.decoded.mutable_header();
+  header->clear_inputs();
+  AppendPiece(header->SerializeAsString(), 0, &fetched);
+  for (size_t i = 0; i < checked.decoded.input_count(); ++i) {
+    const TensorSpec& spec = profile.request.problem().inputs[i];
+    std::string prefix;
+    wire::AppendTensorPrefix(wire::kExecuteRequestInputs,
+                             {static_cast<int>(spec.data_type), spec.dims, spec.bytes()}, &prefix);
+    AppendPiece(prefix, spec.bytes(), &fetched);
+    if (i < profile.residents.size() && profile.residents[i].content() != nullptr)
+      RETURN_IF_ERROR(AppendResident(profile, profile.residents[i], &fetched));
+    for (const wire::Bytes& piece : checked.decoded.data(i).pieces)
+      fetched.append(piece.data(), piece.size());
+  }
+  *bytes = std::move(fetched);
+  return absl::OkStatus();
 }
 
 void AppendProfileChoice(const Request& request, std::string* bytes) {

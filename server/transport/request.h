@@ -79,10 +79,13 @@ bool HasLogLine(const ExecuteDeps& deps, const absl::Status& status, LogLevel le
 void AppendCallFields(const grpc::CallbackServerContext& context,
                       const absl::StatusOr<Principal>& caller, std::vector<LogField>* fields);
 
+// Copies tensors to devices and back.
+inline constexpr char kCopyKernel[] = "identity";
+
 class Request {
  public:
-  // kTransfer: Put or Get, for which a kernel of the server's own choice copies. No policy limits
-  // the kernel, and no counter of requests counts it.
+  // kTransfer: kCopyKernel copies a tensor to a device or back. No policy limits the kernel, and no
+  // counter of requests counts it.
   enum class Kind : uint8_t { kKernel, kTransfer };
 
   // Received now, of `caller`: see Identify. `context` outlives it.

@@ -25,8 +25,6 @@ constexpr int64_t kHeldPieceBytesMin = 256;
 constexpr int64_t kWindowPerSharedBytes = 4;
 // But a window takes at most one part in so many of the staging that the shared inputs leave.
 constexpr int64_t kStagingShare = 2;
-// Puts tensors on devices and gets them back.
-constexpr char kCopyKernel[] = "identity";
 
 int64_t BytesOf(const Problem& problem) {
   int64_t bytes = 0;

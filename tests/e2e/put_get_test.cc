@@ -1,6 +1,6 @@
 // Tensors that stay on the device, through the real server, as any client could use them: Put, Get,
-// Free, ListTensors, handles in Execute, ExecuteStream and the Open Inference Protocol, kept
-// outputs, and all that may go wrong.
+// Free, ListTensors, handles in Execute, ExecuteStream, Profile and the Open Inference Protocol,
+// kept outputs, and all that may go wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -323,6 +323,49 @@ TEST_F(PutGetTest, TheOpenInferenceProtocolTakesHandles) {
   (*request.mutable_parameters())["device"].set_string_param("cuda:0");
   (*request.mutable_inputs(0)->mutable_parameters())["handle"].set_string_param(Put(b).handle());
   EXPECT_EQ(Infer(request), "3: input 1 is on cpu, but the request asks for cuda:0");
+}
+
+TEST_F(PutGetTest, AProfilesProcessGetsTheBytes) {
+  Start({"--max_message_mib=1"});
+  const v1::Tensor tensor = FloatTensor(1000);
+  v1::ProfileRequest request;
+  const auto profile = [&](const std::string& handle) {
+    *request.mutable_request() = Request("gelu", {Handle(handle)});
+    grpc::ClientContext context;
+    v1::ProfileResponse response;
+    const grpc::Status status = stub_->Profile(&context, request, &response);
+    lost_ = LostOf(context);
+    return status.ok() ? response.device() : CodeAndMessage(status);
+  };
+  const std::string handle = Put(tensor).handle();
+  EXPECT_EQ(profile(handle), "cpu");
+  EXPECT_EQ(profile(Put(FloatTensor(300'000), {}, true).handle()),
+            "8: the inputs' data has 1200000 bytes; the limit is 1048576 (max_message_mib)");
+  Free({handle});
+  EXPECT_EQ(profile(handle), absl::StrCat("5: a tensor is not on the server: ", handle, " freed"));
+  EXPECT_EQ(lost_, handle + " freed");
+}
+
+TEST_F(PutGetTest, AProfileWhoseClientLeavesWaitsForNoDevice) {
+  Start({"--test_fault_injection", "--lanes_per_device=1"});
+  v1::ProfileRequest request;
+  *request.mutable_request() = Request("gelu", {Handle(Put(FloatTensor(1000)).handle())});
+  Gate gate;
+  std::thread holder([&] { Execute(channel_, gate.HeldRequest()); });
+  ASSERT_TRUE(Eventually([&] { return LaneIsHeld(*server_); }));
+  grpc::ClientContext context;
+  std::thread leaver([&] {
+    v1::ProfileResponse response;
+    EXPECT_EQ(stub_->Profile(&context, request, &response).error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  // The job that reads the tensor waits for the lane.
+  EXPECT_TRUE(Eventually([&] { return server_->Sum("warpcall_queue_depth") == 1; }));
+  context.TryCancel();
+  leaver.join();
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(*server_); }));
+  gate.Open();
+  holder.join();
 }
 
 TEST_F(PutGetTest, AnInferenceHoldsWhatWasFreedMeanwhile) {

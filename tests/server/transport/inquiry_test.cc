@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <map>
@@ -16,6 +17,7 @@
 #include "kernels/identity/identity.h"
 #include "kernels/plan.h"
 #include "server/engine/engine.h"
+#include "server/runtime/cpu/cpu_device.h"
 #include "tests/server/fake_device.h"
 #include "tests/server/inspect/timed_device.h"
 #include "tests/temp_folder.h"
@@ -25,6 +27,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(CheckInspectAccess, LocalTakesLoopbackAddressesAndUnixSockets) {
@@ -288,6 +291,100 @@ TEST_F(AskedEngineTest, ABenchmarkTellsItsChildTheVariantsThatExecuteWouldRun) {
   engine_->tuning().Take(tuned);
   EXPECT_THAT(variants({"cpu"}), ElementsAre("cpu:second"));
   EXPECT_THAT(variants({}), Contains("cpu:second"));
+}
+
+// A Profile of matmul, whose second input is a tensor that stays.
+class FetchResidentsTest : public ::testing::Test {
+ protected:
+  FetchResidentsTest() {
+    AddCpuKernels(&registry_);
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(std::make_unique<CpuDevice>(1));
+    engine_ = *Engine::Create(registry_, std::move(devices), {});
+    deps_.engine = engine_.get();
+    deps_.registry = &registry_;
+    deps_.clock = MonotonicNs;
+    deps_.limits.message_bytes_max = 1000;
+    plain_.set_iterations(7);
+    plain_.set_seed(9);
+    plain_.mutable_request()->set_kernel("matmul");
+    plain_.mutable_request()->set_request_id("an id");
+    AddInput({3, 2}, "a");
+    AddInput({2, 4}, "b");
+    handles_ = plain_;
+    v1::Tensor& b = *handles_.mutable_request()->mutable_inputs(1);
+    b.Clear();
+    b.set_handle(Put({DataType::kFloat32, {2, 4}}, plain_.request().inputs(1).data()));
+  }
+
+  void AddInput(const std::vector<int64_t>& shape, const std::string& data) {
+    v1::Tensor& input = *plain_.mutable_request()->add_inputs();
+    input.set_data_type(v1::DATA_TYPE_FLOAT32);
+    input.mutable_shape()->Assign(shape.begin(), shape.end());
+    for (int64_t i = 0; i < 4 * shape[0] * shape[1]; ++i) input.mutable_data()->append(data);
+  }
+  std::string Put(const TensorSpec& spec, const std::string& data) {
+    const ResidentContentPtr content = *engine_->residents().Reserve({""}, spec, 0);
+    EXPECT_TRUE(content->Allocate().ok());
+    for (size_t i = 0; i < data.size(); ++i) content->data()[i] = data[i];
+    return engine_->residents().Name(content, {})->handle;
+  }
+  void Free(const std::string& handle) {
+    const absl::string_view view = handle;
+    engine_->residents().Free("", absl::MakeConstSpan(&view, 1));
+  }
+  // The message for the child of a Profile; the tensors lose their names before it is made.
+  absl::Status Fetch(bool cancelled = false) {
+    std::string bytes = handles_.SerializeAsString();
+    Request read(&deps_, &context_, ConnectionPrincipal("test"));
+    std::vector<ResidentUse> residents;
+    absl::Status status = ReadProfile(deps_, bytes, &read, &residents).status();
+    if (!status.ok()) return status;
+    Free(handles_.request().inputs(1).handle());
+    read.chosen().load = DeviceLoad();
+    const std::atomic<bool> is_cancelled{cancelled};
+    status = FetchResidents({&deps_, &context_, read, residents, is_cancelled}, &bytes);
+    if (status.ok()) EXPECT_TRUE(fetched_.ParseFromString(bytes));
+    return status;
+  }
+
+  Registry registry_;
+  std::unique_ptr<Engine> engine_;
+  ExecuteDeps deps_{};
+  grpc::CallbackServerContext context_;
+  v1::ProfileRequest plain_;    // with all data
+  v1::ProfileRequest handles_;  // with the handle
+  v1::ProfileRequest fetched_;
+};
+
+TEST_F(FetchResidentsTest, TheChildGetsTheBytesOfAFreedTensorAsIfTheClientHadSentThem) {
+  const absl::Status status = Fetch();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(fetched_.SerializeAsString(), plain_.SerializeAsString());
+}
+
+TEST_F(FetchResidentsTest, ATensorWithoutBytesIsFetchedWithoutAJob) {
+  plain_.mutable_request()->mutable_inputs(1)->set_shape(1, 0);
+  plain_.mutable_request()->mutable_inputs(1)->clear_data();
+  handles_.mutable_request()->mutable_inputs(1)->set_handle(Put({DataType::kFloat32, {2, 0}}, ""));
+  const absl::Status status = Fetch(true);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(fetched_.SerializeAsString(), plain_.SerializeAsString());
+}
+
+TEST_F(FetchResidentsTest, RefusesWhatExecuteRefusesAndMoreThanAMessage) {
+  EXPECT_TRUE(absl::IsCancelled(Fetch(true)));
+  const absl::Status freed = Fetch();
+  EXPECT_TRUE(absl::IsNotFound(freed)) << freed;
+  EXPECT_EQ(LostHandles(freed), handles_.request().inputs(1).handle() + " freed");
+  v1::Tensor& b = *handles_.mutable_request()->mutable_inputs(1);
+  b.set_handle(Put({DataType::kFloat32, {2, 130}}, ""));
+  const absl::Status large = Fetch();
+  EXPECT_TRUE(absl::IsResourceExhausted(large)) << large;
+  EXPECT_THAT(std::string(large.message()),
+              HasSubstr("the inputs' data has 1064 bytes; the limit is 1000 (max_message_mib)"));
+  b.set_data("abcd");
+  EXPECT_TRUE(absl::IsInvalidArgument(Fetch()));
 }
 
 // A row of identity whose launches only take the device's time.
