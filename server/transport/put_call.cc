@@ -37,74 +37,24 @@ absl::StatusOr<std::optional<Sha256>> ReadSha256(const std::string& bytes) {
 
 }  // namespace
 
-PutCall::PutCall(ExecuteDeps* deps, grpc::CallbackServerContext* context,
-                 grpc::ByteBuffer* response)
-    : StreamCall(deps, context, &deps->calls.streams),
-      response_(response),
-      request_(deps, context, Identify(*deps, *context), Request::Kind::kTransfer),
-      windows_(deps, {&strand_, [this](const absl::Status& status) { Fail(status); },
-                      [this] { Advance(); },
-                      [this](Window* window, absl::AnyInvocable<void()> ready) {
-                        Hash(window, std::move(ready));
-                      }}) {
-  strand_.Post([this] {
-    if (absl::Status status = request_.request().Admit("Put"); !status.ok()) Fail(status);
-    WatchProgress();
-    Advance();
-  });
-  handover_.Give();
-}
-
-PutCall::~PutCall() = default;
-
-void PutCall::OnReadDone(bool ok) {
-  handover_.Take();
-  if (!ok && context_->IsCancelled())
-    return strand_.Post([this] { Read(false, absl::CancelledError("the client went away")); });
-  if (!ok || !Inflater::IsCompressed(incoming_))
-    return strand_.Post([this, ok] { Read(ok, absl::OkStatus()); });
-  Hold();
-  const int64_t limit = std::min(kStreamMessageBytesMax, MessageLengthMax(*deps_));
-  deps_->parts.inflater->InflateAsync(request_.request().key().principal, limit, &incoming_,
-                                      [this](const absl::Status& status) {
-                                        strand_.Post([this, status] {
-                                          Read(true, status);
-                                          Release();
-                                        });
-                                      });
-}
-
-void PutCall::Read(bool ok, absl::Status status) {
-  reading_ = false;
-  input_ended_ = !ok;
-  if (!failure_.has_value()) {
-    if (status.ok()) status = ok ? ReadMessage() : ReadEnd();
-    if (!status.ok()) Fail(status);
-  }
-  Advance();
-}
-
-absl::Status PutCall::ReadMessage() {
+absl::Status PutReader::Read(const grpc::ByteBuffer& received) {
   Slices slices;
   wire::StreamMessage message;
-  RETURN_IF_ERROR(SplitStreamMessage(incoming_, &slices, &message));
+  RETURN_IF_ERROR(SplitStreamMessage(received, &slices, &message));
   if (message.member == wire::StreamMember::kNone)
     return absl::InvalidArgumentError("a message holds neither a header nor a chunk");
   if (message.member == wire::StreamMember::kHeader) {
     if (has_header_) return absl::InvalidArgumentError("the header came a second time");
-    absl::Status status = ReadHeader(message.payload, slices);
-    incoming_.Clear();
-    return status;
+    return ReadHeader(message.payload, slices);
   }
   if (!has_header_) return absl::InvalidArgumentError("a chunk came before the header");
   wire::ChunkView chunk;
   RETURN_IF_ERROR(wire::ParseChunk(message.payload.pieces, &chunk));
-  incoming_.Clear();
   if (!is_open_) RETURN_IF_ERROR(Open());
   return request_.Add(chunk, slices);
 }
 
-absl::Status PutCall::ReadHeader(const wire::FragmentedBytes& payload, const Slices& slices) {
+absl::Status PutReader::ReadHeader(const wire::FragmentedBytes& payload, const Slices& slices) {
   wire::SplitMessage split;
   RETURN_IF_ERROR(wire::SplitPutHeader(payload.pieces, &split));
   v1::PutHeader header;
@@ -134,7 +84,7 @@ absl::Status PutCall::ReadHeader(const wire::FragmentedBytes& payload, const Sli
   return request_.Add({0, 0, data}, slices);
 }
 
-absl::Status PutCall::Open() {
+absl::Status PutReader::Open() {
   is_open_ = true;
   Residents& residents = deps_->engine->residents();
   std::string device = device_;
@@ -147,12 +97,12 @@ absl::Status PutCall::Open() {
   return request_.OpenPut(spec_, device, terms);
 }
 
-absl::Status PutCall::ReadEnd() {
+absl::Status PutReader::ReadEnd() {
   if (!has_header_) return absl::InvalidArgumentError("the call ended before its header");
   return is_open_ ? request_.CheckComplete() : Answer();
 }
 
-absl::Status PutCall::Answer() {
+absl::Status PutReader::Answer() {
   Residents& residents = deps_->engine->residents();
   int device = -1;
   for (int i = 0; i < deps_->engine->device_count(); ++i)
@@ -168,11 +118,16 @@ absl::Status PutCall::Answer() {
   ASSIGN_OR_RETURN(named, residents.Name(content, terms_));
   FillIn(named, content->device(), true);
   request_.request().AddKept(named);
-  End(request_.End(absl::OkStatus()));
   return absl::OkStatus();
 }
 
-absl::Status PutCall::NameTensor() {
+void PutReader::Hash(const Window& window) {
+  for (const Slices& slices : window.inputs)
+    for (const grpc::Slice& slice : slices)
+      digest_->Add({reinterpret_cast<const char*>(slice.begin()), slice.size()});
+}
+
+absl::Status PutReader::NameTensor() {
   Request& request = request_.request();
   if (digest_ != nullptr) {
     const Sha256 sha256 = digest_->Finish();
@@ -186,46 +141,83 @@ absl::Status PutCall::NameTensor() {
   return absl::OkStatus();
 }
 
-void PutCall::FillIn(const Residents::Named& named, int device, bool existed) {
-  v1::PutResponse response;
-  response.set_handle(named.handle);
-  response.set_device(deps_->engine->device(device).properties().name);
-  response.set_bytes(static_cast<int64_t>(spec_.bytes()));
-  response.set_expires_unix_ns(named.expires_unix_ns);
-  response.set_existed(existed);
-  *response_ = ToByteBuffer(response);
+void PutReader::FillIn(const Residents::Named& named, int device, bool existed) {
+  response_.set_handle(named.handle);
+  response_.set_device(deps_->engine->device(device).properties().name);
+  response_.set_bytes(static_cast<int64_t>(spec_.bytes()));
+  response_.set_expires_unix_ns(named.expires_unix_ns);
+  response_.set_existed(existed);
+}
+
+PutCall::PutCall(ExecuteDeps* deps, grpc::CallbackServerContext* context,
+                 grpc::ByteBuffer* response)
+    : StreamCall(deps, context, &deps->calls.streams),
+      response_(response),
+      reader_(deps, context, Identify(*deps, *context)),
+      windows_(deps, {&strand_, [this](const absl::Status& status) { Fail(status); },
+                      [this] { Advance(); },
+                      [this](Window* window, absl::AnyInvocable<void()> ready) {
+                        Hash(window, std::move(ready));
+                      }}) {
+  strand_.Post([this] {
+    if (absl::Status status = reader_.request().request().Admit("Put"); !status.ok()) Fail(status);
+    WatchProgress();
+    Advance();
+  });
+  handover_.Give();
+}
+
+PutCall::~PutCall() = default;
+
+void PutCall::OnReadDone(bool ok) {
+  handover_.Take();
+  if (!ok && context_->IsCancelled())
+    return strand_.Post([this] { Read(false, absl::CancelledError("the client went away")); });
+  if (!ok || !Inflater::IsCompressed(incoming_))
+    return strand_.Post([this, ok] { Read(ok, absl::OkStatus()); });
+  Hold();
+  const int64_t limit = std::min(kStreamMessageBytesMax, MessageLengthMax(*deps_));
+  deps_->parts.inflater->InflateAsync(reader_.request().request().key().principal, limit,
+                                      &incoming_, [this](const absl::Status& status) {
+                                        strand_.Post([this, status] {
+                                          Read(true, status);
+                                          Release();
+                                        });
+                                      });
+}
+
+void PutCall::Read(bool ok, absl::Status status) {
+  reading_ = false;
+  input_ended_ = !ok;
+  if (!failure_.has_value()) {
+    if (status.ok()) status = ok ? reader_.Read(incoming_) : reader_.ReadEnd();
+    incoming_.Clear();
+    if (!status.ok()) Fail(status);
+  }
+  Advance();
 }
 
 // In the order of the windows, off gRPC's threads.
 void PutCall::Hash(Window* window, absl::AnyInvocable<void()> ready) {
-  if (digest_ == nullptr) return ready();
-  const auto hash = [this, window] {
-    for (const Slices& slices : window->inputs)
-      for (const grpc::Slice& slice : slices)
-        digest_->Add({reinterpret_cast<const char*>(slice.begin()), slice.size()});
-  };
-  if (deps_->parts.refusals == nullptr) {
-    hash();
-    return ready();
-  }
-  deps_->parts.refusals->Add([hash, ready = std::move(ready)]() mutable {
-    hash();
+  if (!reader_.HasDigest()) return ready();
+  auto hash = [this, window, ready = std::move(ready)]() mutable {
+    reader_.Hash(*window);
     ready();
-  });
+  };
+  if (deps_->parts.refusals == nullptr) return hash();
+  deps_->parts.refusals->Add(std::move(hash));
 }
 
 void PutCall::Advance() {
-  if (is_open_ && !failure_.has_value() && !finished_) {
-    windows_.Run(&request_, [this] { return windows_.HasRoom(); });
+  if (reader_.is_open() && !failure_.has_value() && !finished_) {
+    windows_.Run(&reader_.request(), [this] { return windows_.HasRoom(); });
     while (windows_.TakeRan() != nullptr) {
     }
-    if (input_ended_ && !failure_.has_value() && request_.AllRan() && windows_.IsEmpty()) {
-      if (absl::Status status = NameTensor(); !status.ok())
-        Fail(status);
-      else
-        End(request_.End(absl::OkStatus()));
-    }
+    if (input_ended_ && !failure_.has_value() && reader_.request().AllRan() && windows_.IsEmpty())
+      if (absl::Status status = reader_.NameTensor(); !status.ok()) Fail(status);
   }
+  if (!reader_.response().handle().empty() && !failure_.has_value() && !finished_)
+    End(reader_.request().End(absl::OkStatus()));
   if (!reading_ && !input_ended_ && !failure_.has_value() && !finished_ && windows_.HasRoom()) {
     reading_ = true;
     StartRead(&incoming_);
@@ -240,14 +232,14 @@ void PutCall::WatchProgress() {
   alarm_.Set(std::chrono::system_clock::now() + period, [this](bool) {
     strand_.Post([this] {
       alarm_set_ = false;
-      const int64_t received = request_.received_bytes();
+      const int64_t received = reader_.request().received_bytes();
       if (reading_ && received == std::exchange(received_bytes_, received) &&
           !failure_.has_value() && !finished_)
         Fail(RefuseFor(RejectReason::kQuota,
                        absl::ResourceExhaustedError(absl::StrCat(
                            "no byte of the tensor came in ",
                            static_cast<double>(deps_->limits.send_ns_max) / 1e9,
-                           " s (send_seconds), after ", received, " of ", spec_.bytes())),
+                           " s (send_seconds), after ", received, " of ", reader_.bytes())),
                        kNeverRetry));
       WatchProgress();
       Advance();
@@ -258,15 +250,16 @@ void PutCall::WatchProgress() {
 
 void PutCall::Fail(const absl::Status& status) {
   // An answer that was on its way: the client has not got the handle.
-  if (finished_) return request_.request().TakeBackOutputs();
+  if (finished_) return reader_.request().request().TakeBackOutputs();
   if (failure_.has_value()) return;
-  failure_ = request_.End(status);
+  failure_ = reader_.request().End(status);
   windows_.Cancel();
 }
 
 void PutCall::End(const grpc::Status& status) {
   finished_ = true;
   if (alarm_set_) alarm_.Cancel();
+  if (status.ok()) *response_ = ToByteBuffer(reader_.response());
   FinishWith(status, status.ok() ? response_->Length() : 0);
 }
 
