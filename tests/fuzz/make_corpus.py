@@ -126,6 +126,45 @@ def streams():
     yield "raw", stream(0, 0, 0, [[1]], raw_message(field(2, field(2, 0) + field(3, DATA))))
 
 
+def put(flags, shape, *messages, odd=None, data_type=0):
+    """One Put in PutRun's format, with its end."""
+    head = bytes([flags, data_type, len(shape), *shape])
+    return head + (b"" if odd is None else bytes([odd])) + bytes([0]) + b"".join(messages) + b"\xff"
+
+
+def puts():
+    has_data, has_digest, is_odd, no_header, unread, free = (1 << i for i in range(6))
+    whole = [chunk(255) for _ in range(3)]
+    huge = [11, 11, 11, 11]
+    yield "chunks", bytes([3]) + put(0, [20], *whole)
+    yield "whole", bytes([0]) + put(has_data, [3, 4]) + put(has_data, [3, 4])
+    yield "windows", bytes([2]) + put(0, [200], *[chunk(255, kind=6, run=True) for _ in range(2)])
+    yield "backwards", bytes([0]) + put(0, [30], chunk(100, offset=400), *whole)
+    yield "questions", bytes([1]) + put(has_digest, [20]) + put(has_digest, [20], *whole) + put(
+        has_digest, [20]) + put(has_digest | free, [20], *whole)
+    yield "other_type", bytes([1]) + put(has_digest | has_data, [4]) + put(
+        has_digest, [8], data_type=1)
+    yield "freed", bytes([1]) + put(has_digest | has_data, [20]) + put(has_digest | free, [20])
+    yield "wrong_digest", bytes([1]) + put(is_odd, [20], *whole, odd=0)
+    yield "other_bytes", bytes([1]) + put(has_digest, [3, 1], raw_message(
+        field(2, field(2, 0) + field(3, "others"))), data_type=1)
+    yield "unread", bytes([1]) + put(has_data | unread, [20]) + put(
+        has_data | has_digest | unread, [20])
+    yield "no_room", bytes([1]) + put(has_data, huge) + put(has_digest, huge, chunk(0)) + put(
+        has_data, huge)
+    yield "lacks", bytes([1]) + put(0, [20], chunk(100))
+    yield "twice", bytes([1]) + put(0, [20], chunk(100), chunk(50, offset=-20))
+    yield "outside", bytes([1]) + put(0, [20], chunk(255, kind=6, offset=600))
+    yield "no_header", bytes([1]) + put(no_header, [20], *whole)
+    yield "header_twice", bytes([1]) + put(0, [20], raw_message(
+        field(1, field(1, tensor(1, [2])) + field(4, "abc"))))
+    yield "nothing", bytes([1]) + put(has_digest, [0]) + put(has_digest, [0])
+    for odd in range(1, 8):
+        yield f"odd_{odd}", bytes([1]) + put(is_odd | has_data, [20], *whole, odd=odd)
+    yield "other_device", bytes([1]) + put(is_odd | has_digest, [20], *whole, odd=1)
+    yield "odd_shape", bytes([1]) + put(0, [255, 3], *whole) + put(has_digest, [252], *whole)
+
+
 def client_responses():
     for kind, message in enumerate([RESPONSE, field(1, tensor(1, [2, 2])) + field(2, "r"),
                                     field(1, KERNEL), field(1, DEVICE), BENCHMARK, PROFILE,
@@ -322,6 +361,7 @@ def access_files():
 
 TARGETS = {"access_file_fuzz": access_files,
            "request_fuzz": requests, "infer_request_fuzz": infer_requests, "stream_fuzz": streams,
+           "put_fuzz": puts,
            "npy_fuzz": npys,
            "client_response_fuzz": client_responses, "worker_fuzz": workers,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,

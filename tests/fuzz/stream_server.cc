@@ -42,6 +42,7 @@ StreamServer::StreamServer() {
   options.staging_bytes = kStagingBytes;
   options.lanes_per_device = 1;
   options.threads = false;
+  options.resident_bytes_max = kResidentBytesMax;
   engine_ = *Engine::Create(registry_, std::move(devices), options);
   deps_.registry = &registry_;
   deps_.engine = engine_.get();
@@ -56,10 +57,12 @@ absl::StatusOr<std::string> StreamServer::Run(std::unique_ptr<Job> job) {
   job->cancelled = &cancelled;
   job->release_inputs = [] {};
   job->done = [&](absl::Status status, StagingBuffers buffers) {
-    if (status.ok())
-      output.emplace(buffers[0].data(), buffers[0].bytes());
-    else
+    if (!status.ok())
       output = std::move(status);
+    else if (buffers[0].bytes() == 0)
+      output.emplace();  // it stays on the device
+    else
+      output.emplace(buffers[0].data(), buffers[0].bytes());
   };
   RETURN_IF_ERROR(engine_->Submit(&job));
   const Engine::Parts parts = engine_->parts(0);

@@ -1,8 +1,10 @@
-// The parts of a server that an ExecuteStream and an Execute use, without sockets or threads.
+// The parts of a server that an ExecuteStream, an Execute and a Put use, without sockets or
+// threads.
 #pragma once
 
 #include <grpcpp/support/slice.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,10 +25,12 @@ std::vector<wire::Bytes> BytesOfAll(const Slices& slices);
 
 class StreamServer {
  public:
+  static constexpr int64_t kResidentBytesMax = 96 << 10;  // of tensors that stay
+
   StreamServer();
 
   ExecuteDeps* deps() { return &deps_; }
-  // Sets the job's callbacks, runs the job and returns its output's bytes.
+  // Sets the job's callbacks, runs the job and returns its output's bytes; none if it stays.
   absl::StatusOr<std::string> Run(std::unique_ptr<Job> job);
   // Runs the request as Execute does: its output's bytes.
   absl::StatusOr<std::string> Execute(const v1::ExecuteRequest& request);

@@ -12,6 +12,7 @@ absl::Span<const FuzzTarget> FuzzTargets() {
       {"infer_request_fuzz", FuzzInferRequest},
       {"inspect_child_fuzz", FuzzInspectChild},
       {"npy_fuzz", FuzzNpy},
+      {"put_fuzz", FuzzPut},
       {"request_fuzz", FuzzRequest},
       {"self_test_fuzz", FuzzSelfTest},
       {"stream_fuzz", FuzzStream},

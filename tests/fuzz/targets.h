@@ -15,6 +15,8 @@ std::string FuzzRequest(absl::string_view input);
 std::string FuzzInferRequest(absl::string_view input);
 // The messages of an ExecuteStream: refused where they must be, else with the bits of Execute.
 std::string FuzzStream(absl::string_view input);
+// The messages of Puts: what comes whole gets a name, and nothing else keeps memory.
+std::string FuzzPut(absl::string_view input);
 // A server's answer to the client library.
 std::string FuzzClientResponse(absl::string_view input);
 // A .npy file.
