@@ -10,7 +10,6 @@
 #include "proto/wire/chunk.h"
 #include "server/engine/refusal.h"
 #include "server/transport/caller.h"
-#include "server/transport/inflater.h"
 
 namespace warpcall {
 namespace {
@@ -32,26 +31,6 @@ ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerCont
     Advance();
   });
   handover_.Give();
-}
-
-void ExecuteStreamCall::OnReadDone(bool ok) {
-  handover_.Take();
-  // An end that comes too early is the client's mistake, unless the client left or its deadline
-  // passed: gRPC has marked the context by now, though OnCancel may come later.
-  if (!ok && context_->IsCancelled())
-    return strand_.Post([this] { Read(false, absl::CancelledError("the client went away")); });
-  if (!ok || !Inflater::IsCompressed(incoming_))
-    return strand_.Post([this, ok] { Read(ok, absl::OkStatus()); });
-  Hold();
-  const int64_t limit = std::min(kStreamMessageBytesMax, MessageLengthMax(*deps_));
-  deps_->parts.inflater->InflateAsync(caller_->id, limit, &incoming_,
-                                      [this](const absl::Status& status) {
-                                        strand_.Post([this, status] {
-                                          came_compressed_ = true;
-                                          Read(true, status);
-                                          Release();
-                                        });
-                                      });
 }
 
 void ExecuteStreamCall::Read(bool ok, absl::Status status) {

@@ -26,18 +26,17 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
  public:
   ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context);
 
-  void OnReadDone(bool ok) override;
+  void OnReadDone(bool ok) override { PostRead(ok, caller_->id, &incoming_); }
 
  private:
   ~ExecuteStreamCall() override = default;
+  void Read(bool ok, absl::Status status) override;
   void Written(bool ok) override;
   // Results of the requests before are sent, or cannot be.
   void Fail(const absl::Status& status) override;
   // Submits, sends, reads, ends.
   void Advance() override;
 
-  // Takes what was read: a message where `ok`, or the end. `status`: why neither counts.
-  void Read(bool ok, absl::Status status);
   absl::Status ReadMessage();
   absl::Status OpenRequest(const wire::FragmentedBytes& header);
   absl::Status CheckInputEnd() const;
@@ -68,8 +67,7 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
   WindowRunner windows_;
   std::deque<Outgoing> outgoing_;
   size_t owed_ = 0;  // messages at the front of outgoing_ that belong to requests that ended OK
-  bool came_compressed_ = false;  // at least one message was
-  grpc::Alarm held_alarm_;        // set by WatchHeldInput; holds the call
+  grpc::Alarm held_alarm_;  // set by WatchHeldInput; holds the call
   bool held_alarm_set_ = false;
   int64_t waits_since_ns_ = 0;    // start of the wait for kStreamProgressBytes; 0: no wait
   int64_t waits_from_bytes_ = 0;  // bytes that had come at that time

@@ -1,19 +1,15 @@
 #include "server/transport/put_call.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "proto/wire/chunk.h"
 #include "server/engine/refusal.h"
 #include "server/transport/background_thread.h"
 #include "server/transport/caller.h"
-#include "server/transport/inflater.h"
 #include "server/transport/reply.h"
 
 namespace warpcall {
@@ -168,23 +164,6 @@ PutCall::PutCall(ExecuteDeps* deps, grpc::CallbackServerContext* context,
 }
 
 PutCall::~PutCall() = default;
-
-void PutCall::OnReadDone(bool ok) {
-  handover_.Take();
-  if (!ok && context_->IsCancelled())
-    return strand_.Post([this] { Read(false, absl::CancelledError("the client went away")); });
-  if (!ok || !Inflater::IsCompressed(incoming_))
-    return strand_.Post([this, ok] { Read(ok, absl::OkStatus()); });
-  Hold();
-  const int64_t limit = std::min(kStreamMessageBytesMax, MessageLengthMax(*deps_));
-  deps_->parts.inflater->InflateAsync(reader_.request().request().key().principal, limit,
-                                      &incoming_, [this](const absl::Status& status) {
-                                        strand_.Post([this, status] {
-                                          Read(true, status);
-                                          Release();
-                                        });
-                                      });
-}
 
 void PutCall::Read(bool ok, absl::Status status) {
   reading_ = false;

@@ -19,8 +19,8 @@
 
 namespace warpcall {
 
-// Reads the messages of one Put and names its tensor; the owner runs the windows between. All in one
-// strand but Hash.
+// Reads the messages of one Put and names its tensor; the owner runs the windows between. All in
+// one strand but Hash.
 class PutReader {
  public:
   PutReader(ExecuteDeps* deps, grpc::CallbackServerContext* context,
@@ -66,15 +66,16 @@ class PutCall final : public StreamCall<WatchedReader> {
   // gRPC owns the call, and `response` outlives it.
   PutCall(ExecuteDeps* deps, grpc::CallbackServerContext* context, grpc::ByteBuffer* response);
 
-  void OnReadDone(bool ok) override;
+  void OnReadDone(bool ok) override {
+    PostRead(ok, reader_.request().request().key().principal, &incoming_);
+  }
 
  private:
   ~PutCall() override;
+  void Read(bool ok, absl::Status status) override;
   void Fail(const absl::Status& status) override;
   void Advance() override;
 
-  // Takes what was read: a message where `ok`, or the end. `status`: why neither counts.
-  void Read(bool ok, absl::Status status);
   void Hash(Window* window, absl::AnyInvocable<void()> ready);
   void WatchProgress();
   void End(const grpc::Status& status);

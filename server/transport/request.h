@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,6 +45,14 @@ inline constexpr int64_t kMessageRestBytesMax = wire::kHeaderBytesMax;
 // Bytes of the largest message.
 inline int64_t MessageLengthMax(const ExecuteDeps& deps) {
   return deps.limits.message_bytes_max + kMessageRestBytesMax;
+}
+
+// Data of one chunk of a stream: as much as a window, so that a stream holds little more than its
+// windows however the client cuts its tensors.
+inline constexpr int64_t kChunkBytesMax = 16 << 20;
+// Most bytes that a compressed message with a chunk may inflate to.
+inline int64_t ChunkMessageBytesMax(const ExecuteDeps& deps) {
+  return std::min(kChunkBytesMax + kMessageRestBytesMax, MessageLengthMax(deps));
 }
 
 // Refuses tensor data that do not fit a message: RESOURCE_EXHAUSTED names value and limit.

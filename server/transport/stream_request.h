@@ -37,12 +37,6 @@ struct Window {
 // Windows of one request: the input of one is being read, others are copied, computed and sent.
 inline constexpr int64_t kWindowsUnderWayMax = 4;
 
-// Data of one chunk: as much as a window, so that a stream holds little more than its windows
-// however the client cuts its tensors.
-inline constexpr int64_t kChunkBytesMax = 16 << 20;
-// Most bytes that a compressed message of a stream may inflate to.
-inline constexpr int64_t kStreamMessageBytesMax = kChunkBytesMax + kMessageRestBytesMax;
-
 // A stream that holds inflated input goes on with so many bytes within ExecuteDeps::send_ns_max.
 inline constexpr int64_t kStreamProgressBytes = 1 << 20;
 

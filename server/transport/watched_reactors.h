@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "server/transport/handover.h"
+#include "server/transport/inflater.h"
 #include "server/transport/inline_reactor.h"
 #include "server/transport/open_streams.h"
 #include "server/transport/request.h"
@@ -143,12 +144,34 @@ class StreamCall : public Watched, private OpenStream {
     handover_.Take();
     strand_.Post(std::move(event));
   }
+  // For OnReadDone of calls whose messages are chunks: inflates `message`, where `ok`, on the
+  // account of `principal`, and posts Read.
+  void PostRead(bool ok, uint64_t principal, grpc::ByteBuffer* message) {
+    handover_.Take();
+    // An end that comes too early is the client's mistake, unless the client left or its deadline
+    // passed: gRPC has marked the context by now, though OnCancel may come later.
+    if (!ok && context_->IsCancelled())
+      return strand_.Post([this] { Read(false, absl::CancelledError("the client went away")); });
+    if (!ok || !Inflater::IsCompressed(*message))
+      return strand_.Post([this, ok] { Read(ok, absl::OkStatus()); });
+    Hold();
+    deps_->parts.inflater->InflateAsync(principal, ChunkMessageBytesMax(*deps_), message,
+                                        [this](const absl::Status& status) {
+                                          strand_.Post([this, status] {
+                                            came_compressed_ = true;
+                                            Read(true, status);
+                                            Release();
+                                          });
+                                        });
+  }
   void Hold() override { holders_.fetch_add(1); }
   // The last event of the strand, whoever holds the call longest.
   void Release() {
     if (holders_.fetch_sub(1) == 1) delete this;
   }
 
+  // Takes what was read: a message where `ok`, or the end. `status`: why neither counts.
+  virtual void Read([[maybe_unused]] bool ok, [[maybe_unused]] absl::Status status) {}
   // gRPC has sent the message, or has not.
   virtual void Written(bool) {}
   // The call ends with `status` as soon as nothing is under way.
@@ -161,6 +184,7 @@ class StreamCall : public Watched, private OpenStream {
   Handover handover_;
   Strand strand_;
   bool writing_ = false;
+  bool came_compressed_ = false;  // at least one message that was read
 
  private:
   void OnWritten(bool ok) final {
