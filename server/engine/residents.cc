@@ -258,11 +258,15 @@ void Residents::Evict(int device, int64_t bytes, Dropped* dropped) {
     if (tensor->content->device() == device && tensor->content->names_ == 0)
       lacking -= tensor->content->reserved_bytes_;
   std::vector<TensorPtr> idle;
+  int64_t idle_bytes = 0;
   for (const auto& [name, owner] : owners_)
     for (const auto& [handle, tensor] : owner->tensors)
       if (tensor->evictable && tensor->content->device() == device && tensor->active.load() == 0 &&
-          tensor->content->names_ == 1)
+          tensor->content->names_ == 1) {
         idle.push_back(tensor);
+        idle_bytes += tensor->content->reserved_bytes_;
+      }
+  if (idle_bytes < lacking) return;
   std::sort(idle.begin(), idle.end(), [](const TensorPtr& a, const TensorPtr& b) {
     return std::pair(a->used_ns.load(), a->number) < std::pair(b->used_ns.load(), b->number);
   });

@@ -234,7 +234,7 @@ class Residents {
   // Until the next idle tensor of the device may expire; negative: none is known.
   int64_t NextExpiryNs(int device) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Ends idle evictable tensors of the device, those unused for longest first, until those in
-  // `dropped` make room for `bytes` more.
+  // `dropped` make room for `bytes` more. Ends none if all of them make too little.
   void Evict(int device, int64_t bytes, Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(const TensorPtr& tensor, ResidentEnd why, Dropped* dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -185,6 +185,15 @@ TEST_F(ResidentsTest, OnlyIdleEvictableTensorsMakeRoomLongestUnusedFirst) {
   EXPECT_EQ(Use("alice", busy), "");
 }
 
+TEST_F(ResidentsTest, ATensorThatFindsNoRoomEvictsNothing) {
+  Put("alice", 2000);
+  const std::string evictable = Put("bob", 1000, 0, Evictable());
+  EXPECT_THAT(Put("alice", 2500), HasSubstr("(resident_mib)"));
+  EXPECT_EQ(Use("bob", evictable), "");
+  EXPECT_THAT(Put("alice", 2000), SizeIs(40));
+  EXPECT_EQ(Use("bob", evictable), "evicted");
+}
+
 TEST_F(ResidentsTest, AnExpiredTensorMakesRoomBeforeAnotherIsEvicted) {
   Put("alice", 2000);
   now_ns_ = 5 * kSecond;
