@@ -36,10 +36,15 @@ void Simulation::Create() {
   options_.clock = [this] { return now_ns_; };
   options_.on_devices_lost = [this] { ++devices_lost_; };
   options_.threads = false;
+  const bool stays = random_.OneIn(4);
+  const ResidentsOracle::Limits limits{random_.Of<int64_t>({8 << 10, 24 << 10}),
+                                       random_.Of<int64_t>({6 << 10, 64 << 10})};
+  options_.resident_bytes_max = limits.device_bytes_max;
+  options_.residents.unix_ns = [] { return int64_t{0}; };
   longest_run_ns_ = random_.Of<int64_t>({1, 5, 300}) * kMillisecond;
   // Each schedule has preferences of its own, and leaves some things out.
   for (int event = 0; event < kEvents; ++event)
-    weight_ += weights_[event] = random_.Of<int>({0, 1, 2, 4});
+    weight_ += weights_[event] = event == kStay && !stays ? 0 : random_.Of<int>({0, 1, 2, 4});
   for (const Event event : {kSubmit, kLane}) weight_ += 4, weights_[event] += 4;
   std::vector<std::unique_ptr<Device>> devices;
   const int count = 1 + static_cast<int>(random_.OneIn(3));
@@ -51,6 +56,9 @@ void Simulation::Create() {
         std::make_unique<SimulatedDevice>(&devices_[i], absl::StrCat("device ", i), kind_));
   }
   engine_ = *Engine::Create(SimulatedRows(), std::move(devices), options_);
+  if (stays)
+    residents_.emplace(&engine_->residents(), limits, &now_ns_,
+                       [this](absl::string_view what) { oracle_.Fail(what); });
   if (random_.OneIn(2))
     for (const int row : {0, 2})
       engine_->SetRate(row, {.fixed_ns = 0, .bytes_per_ns = 1, .flops_per_ns = 1});
@@ -124,8 +132,10 @@ void Simulation::MakeEvent() {
     case kEnd:
       if (!random_.OneIn(8)) return;
       return refuses_ ? EndAll() : Refuse();
-    default:
+    case kAsk:
       return Ask();
+    default:
+      return Stay();
   }
 }
 
@@ -170,6 +180,7 @@ void Simulation::Compare() {
     }
   }
   watched_ = -1;
+  if (residents_.has_value()) residents_->Compare(static_cast<int>(parts_.size()));
 }
 
 void Simulation::Finish() {
@@ -213,7 +224,12 @@ void Simulation::Finish() {
   for (size_t i = 0; i < parts_.size(); ++i) every_device_is_lost &= devices_[i].is_lost;
   oracle_.AllOver(devices_lost_, every_device_is_lost);
   const bool outlive = random_.OneIn(2);
-  if (outlive && oracle_.failure().empty()) engine_ = nullptr;
+  if (outlive && oracle_.failure().empty()) {
+    engine_ = nullptr;
+    for (const SimulatedDevice::State& device : devices_)
+      if (device.resident_bytes != 0)
+        oracle_.Fail(absl::StrCat(device.resident_bytes, " bytes of tensors outlive the engine"));
+  }
   while (ReadAnAnswer()) {
   }
   for (Engine::Parts& parts : parts_)

@@ -1,6 +1,7 @@
 // The events that may happen, one function each, and the calls that the engine makes.
 #include <algorithm>
 #include <cstring>
+#include <deque>
 
 #include "tests/server/engine/simulation_world.h"
 
@@ -43,8 +44,9 @@ void Simulation::Submit() {
   request->submitted_ns = now_ns_;
   request->run_ns = random_.Below(longest_run_ns_);
   if (!warms_up_) Draw(request);
+  if (!warms_up_ && residents_.has_value() && random_.OneIn(2) && !DrawResidents(request)) return;
   std::unique_ptr<Job> job = MakeJob(request);
-  if (!warms_up_ && random_.OneIn(4)) {
+  if (!warms_up_ && !request->HasResidents() && random_.OneIn(4)) {
     auto choice = engine_->Choose(SimulatedRows().kernels()[0], "", "", job->problem);
     bool any_works = false;
     for (size_t i = 0; i < parts_.size(); ++i) any_works |= !devices_[i].broken;
@@ -74,6 +76,62 @@ void Simulation::Submit() {
   if (status.ok()) return;
   request->state = State::kRefused;
   request->job = nullptr;
+  EndResidents(request, false);
+}
+
+bool Simulation::DrawResidents(Request* request) {
+  std::deque<ResidentsOracle::Name>& names = residents_->names();
+  if (!names.empty() && random_.OneIn(2)) {
+    const int64_t at = random_.Below(static_cast<int64_t>(names.size()));
+    ResidentsOracle::Name* const name = &names[static_cast<size_t>(at)];
+    if (!random_.OneIn(8)) request->key.principal = name->content->owner;
+    Say("principal ", request->key.principal, " names tensor ", at);
+    if (!residents_->Use(name, request->key.principal, &request->uses)) return false;
+    request->stays_in = name;
+    request->device = name->content->device;
+    request->input_bytes = 0;
+  }
+  // What a callback's job holds is not on the oracle's books any more.
+  if (depth_ > 0 || random_.OneIn(2)) return true;
+  Say("principal ", request->key.principal, " wants to keep ", request->output_bytes, " bytes");
+  request->stays_out =
+      residents_->Reserve(request->key.principal, static_cast<int64_t>(request->output_bytes),
+                          request->device, &request->kept);
+  if (request->stays_out == nullptr) {
+    EndResidents(request, false);
+    return false;
+  }
+  request->stays_out->mark = request->key.id;
+  request->output_bytes = 0;
+  return true;
+}
+
+void Simulation::EndResidents(Request* request, bool ok) {
+  if (request->stays_in != nullptr) residents_->EndUse(request->stays_in, &request->uses);
+  if (request->stays_out != nullptr) {
+    Residents::Terms terms;
+    terms.ttl_ns = random_.Of<int64_t>({5, 200, 3000}) * kMillisecond;
+    terms.evictable = random_.OneIn(2);
+    const int names = ok ? random_.Of<int>({0, 1, 1, 2}) : 0;
+    Say("  the output of request ", request->key.id, " gets ", names, " names");
+    residents_->EndWriting(request->stays_out, &request->kept, names, terms);
+  }
+  request->stays_in = nullptr;
+  request->stays_out = nullptr;
+}
+
+void Simulation::Stay() {
+  std::deque<ResidentsOracle::Name>& names = residents_->names();
+  if (names.empty() || random_.OneIn(4)) {
+    Say("tensors end whose time is over");
+    return residents_->EndDue();
+  }
+  const int64_t at = random_.Below(static_cast<int64_t>(names.size()));
+  ResidentsOracle::Name* const name = &names[static_cast<size_t>(at)];
+  const uint64_t owner =
+      random_.OneIn(8) ? static_cast<uint64_t>(random_.Below(principals_)) : name->content->owner;
+  Say("principal ", owner, " frees tensor ", at);
+  residents_->Free(name, owner);
 }
 
 std::unique_ptr<Job> Simulation::MakeJob(Request* request) {
@@ -84,8 +142,17 @@ std::unique_ptr<Job> Simulation::MakeJob(Request* request) {
       &SimulatedRows()
            .rows()[static_cast<size_t>(random_.Below(2) + (kind_ == DeviceKind::kCuda ? 2 : 0))];
   job->device = request->device;
-  job->problem.inputs = {{DataType::kFloat32, {static_cast<int64_t>(request->input_bytes / 4)}}};
-  job->problem.outputs = {{DataType::kFloat32, {static_cast<int64_t>(request->output_bytes / 4)}}};
+  const auto floats = [](size_t staged, const ResidentsOracle::Content* content) {
+    const int64_t bytes = content == nullptr ? static_cast<int64_t>(staged) : content->bytes;
+    return TensorSpec{DataType::kFloat32, {bytes / 4}};
+  };
+  const ResidentsOracle::Content* const stays_in =
+      request->stays_in == nullptr ? nullptr : request->stays_in->content;
+  job->problem.inputs = {floats(request->input_bytes, stays_in)};
+  job->problem.outputs = {floats(request->output_bytes, request->stays_out)};
+  if (request->HasResidents()) job->residents.resize(2);
+  if (stays_in != nullptr) job->residents[0].content = request->uses[0].content();
+  if (request->stays_out != nullptr) job->residents[1].content = request->kept;
   const auto* const id = reinterpret_cast<const char*>(&request->key.id);
   const size_t mark = std::min(request->input_bytes, sizeof(request->key.id));
   job->inputs.push_back({{id, mark}, {zeros.data(), request->input_bytes - mark}});
@@ -95,7 +162,7 @@ std::unique_ptr<Job> Simulation::MakeJob(Request* request) {
   job->cancelled = &request->cancelled;
   job->trace = &request->trace;
   // A FLOP takes a nanosecond by the rate; 40 000 do by the guess.
-  if (warms_up_) job->row -= job->row->id % 2;
+  if (warms_up_ || request->HasResidents()) job->row -= job->row->id % 2;
   const int64_t flops_per_ns = job->row->id % 2 == 1 ? 40'000 : 1;
   request->trace.work.flops =
       flops_per_ns *
@@ -128,6 +195,7 @@ void Simulation::Ended(Request* request, const absl::Status& status, StagingBuff
   if (outputs.size() != (status.ok() ? 1 : 0))
     oracle_.Fail(absl::StrCat("request ", request->key.id, " has ", outputs.size(), " outputs"));
   request->answer = std::move(outputs);
+  EndResidents(request, status.ok());
   // If several make room in turn, the oracle can only tell that the next must do so while no other
   // event comes between.
   if (ender_ != Ender::kSubmit || newcomer_ == request) Interleave();
@@ -156,7 +224,14 @@ void Simulation::Launch(const Operands& operands, const LaunchContext& context) 
   const size_t mark = std::min(request.input_bytes, sizeof(request.key.id));
   if (std::memcmp(operands.inputs[0], &request.key.id, mark) != 0)
     oracle_.Fail(absl::StrCat("request ", request.key.id, " runs on another's input"));
-  for (size_t at = 0; at + sizeof(request.key.id) <= request.output_bytes; at += 1024)
+  if (request.stays_in != nullptr) {
+    const ResidentsOracle::Content& content = *request.stays_in->content;
+    CheckMark(operands.inputs[0], static_cast<size_t>(content.bytes), content.mark, request);
+  }
+  const size_t output_bytes = request.stays_out == nullptr
+                                  ? request.output_bytes
+                                  : static_cast<size_t>(request.stays_out->bytes);
+  for (size_t at = 0; at < output_bytes; at += kMarkStep)
     std::memcpy(static_cast<char*>(operands.outputs[0]) + at, &request.key.id,
                 sizeof(request.key.id));
   if (request.looks) {
@@ -284,11 +359,15 @@ bool Simulation::ReadAnAnswer() {
   Request* const request = Any([](const Request& other) { return !other.answer.empty(); });
   if (request == nullptr) return false;
   Say("the client of request ", request->key.id, " has read its answer");
-  for (size_t at = 0; at + sizeof(request->key.id) <= request->output_bytes; at += 1024)
-    if (std::memcmp(request->answer[0].data() + at, &request->key.id, sizeof(request->key.id)) != 0)
-      oracle_.Fail(absl::StrCat("the answer of request ", request->key.id, " is another's"));
+  CheckMark(request->answer[0].data(), request->output_bytes, request->key.id, *request);
   request->answer.clear();
   return true;
+}
+
+void Simulation::CheckMark(const void* data, size_t bytes, uint64_t mark, const Request& request) {
+  for (size_t at = 0; at < bytes; at += kMarkStep)
+    if (std::memcmp(static_cast<const char*>(data) + at, &mark, sizeof(mark)) != 0)
+      oracle_.Fail(absl::StrCat("a tensor of request ", request.key.id, " is another's"));
 }
 
 void Simulation::PassTime() {
@@ -303,15 +382,19 @@ void Simulation::BreakOrMend() {
   if (device.is_lost) return;
   if (device.broken) {
     Say("device ", i, " is back");
+    if (residents_.has_value()) residents_->Mends(static_cast<int>(i));
     device.broken = false;
     ++device.restarts;
     device.plans->Clear();
     return;
   }
+  if (residents_.has_value()) residents_->Breaks(static_cast<int>(i));
   device.broken = true;
   device.is_lost = random_.OneIn(2);
   Say("device ", i, device.is_lost ? " is lost" : " ends, and is started again");
-  if (device.is_lost) device.on_lost();
+  if (!device.is_lost) return;
+  device.on_lost();
+  if (residents_.has_value()) residents_->Lost();
 }
 
 void Simulation::Refuse() {

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "server/engine/engine.h"
+#include "tests/server/engine/simulation_residents.h"
 
 namespace warpcall::testing {
 
@@ -30,6 +31,12 @@ struct Request {
   size_t input_bytes = 0;
   size_t output_bytes = 0;
   int64_t run_ns = 0;  // device time that it takes
+  // Operands on the device, which take no staging: the input's name, and the output's memory.
+  ResidentsOracle::Name* stays_in = nullptr;
+  std::vector<ResidentUse> uses;
+  ResidentsOracle::Content* stays_out = nullptr;
+  ResidentContentPtr kept;
+  bool HasResidents() const { return stays_in != nullptr || stays_out != nullptr; }
   // Key of the row's preparation, if there is one: the device's restarts, bytes in and out.
   std::optional<std::tuple<int64_t, size_t, size_t>> to_prepare;
   std::atomic<bool> cancelled{false};
@@ -77,8 +84,8 @@ enum class Ender : uint8_t { kNobody, kSubmit, kCancel, kStarving, kEndAll };
 // with the next job of every other principal.
 class Oracle {
  public:
-  static constexpr int kDevicesMax = 2;
-  static constexpr int kPrincipalsMax = 4;
+  static constexpr int kDevicesMax = ResidentsOracle::kDevicesMax;
+  static constexpr int kPrincipalsMax = ResidentsOracle::kOwnersMax;
   using Requests = std::vector<std::unique_ptr<Request>>;
 
   // All arguments outlive the oracle. `depth` counts events inside callbacks of the engine; there,

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -44,6 +46,9 @@ class Random {
   uint64_t state_;
 };
 
+// A tensor has its request's id in each KiB.
+constexpr size_t kMarkStep = 1024;
+
 // A device that a test breaks, for good or, like a worker's, until it is mended.
 class SimulatedDevice final : public FakeDevice {
  public:
@@ -51,6 +56,7 @@ class SimulatedDevice final : public FakeDevice {
     Control control;
     bool broken = false;
     bool is_lost = false;
+    int64_t resident_bytes = 0;
     int64_t restarts = 0;
     PlanCache* plans = nullptr;
     std::function<void()> on_lost;
@@ -67,6 +73,21 @@ class SimulatedDevice final : public FakeDevice {
   bool healthy() const override { return !state_->broken; }
   bool lost() const override { return state_->is_lost; }
   int64_t restarts() const override { return state_->restarts; }
+  int64_t resident_bytes_max() const override { return int64_t{1} << 30; }
+  // Memory that is given back loses its marks.
+  absl::StatusOr<Buffer> AllocateResident(size_t bytes) override {
+    state_->resident_bytes += static_cast<int64_t>(bytes);
+    return Buffer(
+        std::malloc(bytes), bytes,
+        [](void* owner, void* data, size_t size) {
+          volatile char* const memory = static_cast<char*>(data);
+          for (size_t at = 0; at < size; at += kMarkStep)
+            memory[at] = static_cast<char>(~memory[at]);
+          std::free(data);
+          static_cast<State*>(owner)->resident_bytes -= static_cast<int64_t>(size);
+        },
+        state_);
+  }
   void OnLost(std::function<void()> on_lost) override { state_->on_lost = std::move(on_lost); }
 
  private:
@@ -114,8 +135,20 @@ class Simulation {
     absl::Status status = absl::OkStatus();
     bool is_stepping = false;
   };
-  enum Event { kSubmit, kCancel, kTakeBack, kLane, kEndStarved, kRead, kTime, kBreak, kEnd, kAsk };
-  static constexpr int kEvents = kAsk + 1;
+  enum Event {
+    kSubmit,
+    kCancel,
+    kTakeBack,
+    kLane,
+    kEndStarved,
+    kRead,
+    kTime,
+    kBreak,
+    kEnd,
+    kAsk,
+    kStay
+  };
+  static constexpr int kEvents = kStay + 1;
 
   void Create();
   // The rows' launches on this thread are this schedule's.
@@ -126,6 +159,12 @@ class Simulation {
   void Interleave();
 
   void Draw(Request* request);
+  // Puts tensors that stay in the place of operands. False: the request cannot be, rightly.
+  bool DrawResidents(Request* request);
+  // The request has ended, or was refused.
+  void EndResidents(Request* request, bool ok);
+  // Frees a tensor, or looks for those whose time is over.
+  void Stay();
   void Submit();
   std::unique_ptr<Job> MakeJob(Request* request);
   void Cancel();
@@ -149,6 +188,8 @@ class Simulation {
 
   absl::Status Operation(int device, const char* operation);
   void Ended(Request* request, const absl::Status& status, StagingBuffers outputs);
+  // A tensor of so many bytes has the mark of its content.
+  void CheckMark(const void* data, size_t bytes, uint64_t mark, const Request& request);
   // Runs `body` with everything that ends in it ended by `ender`.
   void As(Ender ender, const Request* newcomer, const std::function<void()>& body);
   Request* Any(const std::function<bool(const Request&)>& of);
@@ -175,6 +216,7 @@ class Simulation {
   int64_t devices_lost_ = 0;
   Oracle::Requests requests_;
   Oracle oracle_{&options_, &requests_, &now_ns_, &depth_};
+  std::optional<ResidentsOracle> residents_;  // none: no tensor stays in this schedule
   std::unique_ptr<Engine> engine_;
   std::vector<Engine::Parts> parts_;
   std::vector<SteppedLane> lanes_;
