@@ -77,8 +77,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
       {opened->properties().name, opened->properties().kind,
        options.resident_bytes_max < 0
            ? resident_max
-           : std::min(options.resident_bytes_max, resident_max == 0 ? 0 : kNoDeadline),
-       [opened](size_t bytes) { return opened->AllocateResident(bytes); }});
+           : std::min(options.resident_bytes_max, resident_max == 0 ? 0 : kNoDeadline)});
   const int lanes = LanesOf(*opened, options);
   balancer_.AddDevice(lanes);
   choices_.places.push_back({opened, &runner.refusals});
@@ -120,8 +119,7 @@ Engine::~Engine() {
 }
 
 void Engine::HandleLoss() {
-  for (int i = 0; i < device_count(); ++i)
-    if (!device(i).healthy()) residents_->Lose(i);
+  for (int i = 0; i < device_count(); ++i) residents_->Lose(i, device(i).memory_losses());
   const DeviceKind kind = device(0).properties().kind;
   for (int i = 0; i < device_count(); ++i)
     if (device(i).properties().kind == kind && !device(i).lost()) return;

@@ -40,12 +40,12 @@ size_t OperandBytes(const Problem& problem) {
   return bytes;
 }
 
+}  // namespace
+
 absl::Status RefuseForMemory(absl::Status status) {
   if (!absl::IsResourceExhausted(status)) return status;
   return RefuseFor(RejectReason::kDeviceMemory, std::move(status), kMemoryPushbackMs);
 }
-
-}  // namespace
 
 struct Execution::Placement {
   absl::InlinedVector<char*, 3> staging;   // per operand, inputs first; null: it is not there
@@ -141,7 +141,8 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
   Placement placement;
   for (size_t i = 0; i < staging.size(); ++i) {
     if (job.IsResident(i)) {
-      RETURN_IF_ERROR(job.residents[i].content->Allocate());
+      RETURN_IF_ERROR(job.residents[i].content->Allocate(
+          [this](size_t bytes) { return device_->AllocateResident(bytes); }));
       placement.staging.push_back(nullptr);
       placement.operands.push_back(job.residents[i].data());
       placement.bytes.push_back(job.residents[i].bytes());

@@ -55,4 +55,7 @@ class Execution final : public Executor {
   Buffer workspace_;  // kept between jobs while small, but where memory is pooled
 };
 
+// Adds the reason and the time to try again to a RESOURCE_EXHAUSTED of the device's memory.
+absl::Status RefuseForMemory(absl::Status status);
+
 }  // namespace warpcall

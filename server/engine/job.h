@@ -31,7 +31,7 @@ struct ResidentPlace {
   char* data() const { return content->data() + offset; }
   size_t bytes() const { return content->bytes() - offset; }
 
-  ResidentContentPtr content;  // null: the operand is in staging
+  std::shared_ptr<ResidentMemory> content;  // null: the operand is in staging
   size_t offset = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <tuple>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/btree_map.h"
@@ -90,17 +91,18 @@ struct Residents::Owner {
   absl::flat_hash_map<std::string, ResidentEnd> why_ended;
 };
 
-ResidentContent::~ResidentContent() {
-  memory_ = Buffer();
-  residents_->GiveBack(*this);
+absl::Status ResidentMemory::Allocate(
+    absl::FunctionRef<absl::StatusOr<Buffer>(size_t bytes)> allocate) {
+  absl::MutexLock lock(&allocating_);
+  if (memory_.data() != nullptr || bytes_ == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(memory_, allocate(bytes_));
+  WARPCALL_CHECK(memory_.bytes() >= bytes_, memory_.bytes(), bytes_);
+  return absl::OkStatus();
 }
 
-absl::Status ResidentContent::Allocate() {
-  absl::MutexLock lock(&allocating_);
-  if (memory_.data() != nullptr || bytes() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(memory_, allocate_(bytes()));
-  WARPCALL_CHECK(memory_.bytes() >= bytes(), memory_.bytes(), bytes());
-  return absl::OkStatus();
+ResidentContent::~ResidentContent() {
+  Release();
+  residents_->GiveBack(*this);
 }
 
 ResidentUse::~ResidentUse() {
@@ -139,7 +141,7 @@ Residents::~Residents() {
 }
 
 void Residents::AddDevice(Place place) {
-  WARPCALL_DCHECK(place.bytes_max >= 0 && place.allocate != nullptr, place.bytes_max);
+  WARPCALL_DCHECK(place.bytes_max >= 0, place.bytes_max);
   absl::MutexLock lock(&mutex_);
   DeviceBooks& device = devices_.emplace_back();
   device.usage.bytes_max = place.bytes_max;
@@ -242,8 +244,7 @@ absl::StatusOr<ResidentContentPtr> Residents::Reserve(const ResidentOwner& owner
       books.usage.bytes += bytes;
       OwnerOf(owner.name).bytes += bytes;
       content->reserved_bytes_ = bytes;
-      content->generation_ = books.generation;
-      content->allocate_ = books.place.allocate;
+      content->losses_ = books.losses;
       return content;
     }
     if (!last && bytes <= books.usage.bytes_max) Evict(device, bytes, &dropped);
@@ -277,7 +278,8 @@ void Residents::Evict(int device, int64_t bytes, Dropped* dropped) {
   }
 }
 
-int Residents::ChooseDevice(const ResidentOwner& owner) const {
+int Residents::ChooseDevice(const ResidentOwner& owner,
+                            absl::FunctionRef<bool(int device)> is_healthy) const {
   absl::MutexLock lock(&mutex_);
   if (const Owner* const known = FindOwner(owner.name); known != nullptr) {
     const Tensor* newest = nullptr;
@@ -285,9 +287,11 @@ int Residents::ChooseDevice(const ResidentOwner& owner) const {
       if (newest == nullptr || tensor->number > newest->number) newest = tensor.get();
     if (newest != nullptr) return newest->content->device();
   }
-  const auto room = [](const DeviceBooks& device) {
-    return std::pair(device.place.kind != DeviceKind::kCpu,
-                     device.usage.bytes_max - device.usage.bytes);
+  const DeviceBooks* const first = devices_.data();
+  const auto room = [&](const DeviceBooks& device) {
+    return std::tuple(device.place.kind != DeviceKind::kCpu,
+                      is_healthy(static_cast<int>(&device - first)),
+                      device.usage.bytes_max - device.usage.bytes);
   };
   const auto most = std::max_element(
       devices_.begin(), devices_.end(),
@@ -323,7 +327,7 @@ absl::StatusOr<Residents::Named> Residents::Name(const ResidentContentPtr& conte
       options_.unix_ns == nullptr ? absl::GetCurrentTimeNanos() : options_.unix_ns();
   absl::MutexLock lock(&mutex_);
   DeviceBooks& device = devices_[static_cast<size_t>(content->device_)];
-  if (content->generation_ != device.generation)
+  if (content->losses_ != device.losses)
     return RefuseFor(RejectReason::kDeviceLost,
                      absl::UnavailableError(absl::StrCat(device.place.device, " was lost")));
   Owner& owner = OwnerOf(content->owner_);
@@ -439,15 +443,17 @@ std::vector<Residents::Listed> Residents::List(absl::string_view owner) {
   return list;
 }
 
-void Residents::Lose(int device) {
+void Residents::Lose(int device, int64_t losses) {
   Dropped dropped;
   absl::MutexLock lock(&mutex_);
+  DeviceBooks& books = devices_[static_cast<size_t>(device)];
+  if (losses <= books.losses) return;
+  books.losses = losses;
   std::vector<TensorPtr> lost;
   for (const auto& [name, owner] : owners_)
     for (const auto& [handle, tensor] : owner->tensors)
       if (tensor->content->device() == device) lost.push_back(tensor);
   for (const TensorPtr& tensor : lost) End(tensor, ResidentEnd::kLost, &dropped);
-  ++devices_[static_cast<size_t>(device)].generation;
 }
 
 void Residents::End(const TensorPtr& tensor, ResidentEnd why, Dropped* dropped) {

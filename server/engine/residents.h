@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -40,40 +41,54 @@ struct ResidentOwner {
   int64_t bytes_max = std::numeric_limits<int64_t>::max();  // of its tensors, on all devices
 };
 
+// A tensor's memory on a device. Thread-safe.
+class ResidentMemory {
+ public:
+  explicit ResidentMemory(size_t bytes) : bytes_(bytes) {}
+  ResidentMemory(const ResidentMemory&) = delete;
+  ResidentMemory& operator=(const ResidentMemory&) = delete;
+
+  size_t bytes() const { return bytes_; }
+  // Gets the memory by `allocate`, unless it is there. For a lane: the device may take its time.
+  absl::Status Allocate(absl::FunctionRef<absl::StatusOr<Buffer>(size_t bytes)> allocate);
+  // Null for zero bytes. REQUIRES: Allocate was OK.
+  char* data() const { return static_cast<char*>(memory_.data()); }
+
+ protected:
+  void Release() { memory_ = Buffer(); }
+
+ private:
+  const size_t bytes_;
+  absl::Mutex allocating_;
+  Buffer memory_;  // written once, under `allocating_`, before anybody reads it
+};
+
 class Residents;
 
-// A tensor's memory on a device. Nothing writes it once the tensor has a name.
-class ResidentContent {
+// A tensor's memory and its place on the books. Nothing writes it once the tensor has a name.
+class ResidentContent : public ResidentMemory {
  public:
   ~ResidentContent();
-  ResidentContent(const ResidentContent&) = delete;
-  ResidentContent& operator=(const ResidentContent&) = delete;
 
   const TensorSpec& spec() const { return spec_; }
   int device() const { return device_; }  // position in the engine's list
-  size_t bytes() const { return static_cast<size_t>(reserved_bytes_); }
-
-  // Gets the memory from the device, unless it is there. For a lane: the device may take its time.
-  // RESOURCE_EXHAUSTED names the limit.
-  absl::Status Allocate();
-  // REQUIRES: Allocate was OK.
-  char* data() const { return static_cast<char*>(memory_.data()); }
 
  private:
   friend class Residents;
   ResidentContent(Residents* residents, std::string owner, TensorSpec spec, int device)
-      : residents_(residents), owner_(std::move(owner)), spec_(std::move(spec)), device_(device) {}
+      : ResidentMemory(spec.bytes()),
+        residents_(residents),
+        owner_(std::move(owner)),
+        spec_(std::move(spec)),
+        device_(device) {}
 
   Residents* const residents_;
   const std::string owner_;
   const TensorSpec spec_;
   const int device_;
   int64_t reserved_bytes_ = 0;  // on the books of owner and device until the memory is back
-  int generation_ = 0;          // of the device: it is lost with its generation
+  int64_t losses_ = 0;          // of the device's memory when the room was reserved
   int names_ = 0;               // guarded by Residents' mutex
-  std::function<absl::StatusOr<Buffer>(size_t bytes)> allocate_;
-  absl::Mutex allocating_;
-  Buffer memory_;  // written once, under `allocating_`, before anybody reads it
 };
 
 using ResidentContentPtr = std::shared_ptr<ResidentContent>;
@@ -127,7 +142,6 @@ class Residents {
     std::string device;
     DeviceKind kind = DeviceKind::kCpu;
     int64_t bytes_max = 0;
-    std::function<absl::StatusOr<Buffer>(size_t bytes)> allocate;
   };
   // The next device of the engine. REQUIRES: called before all others.
   void AddDevice(Place place);
@@ -148,8 +162,9 @@ class Residents {
   absl::StatusOr<ResidentContentPtr> Reserve(const ResidentOwner& owner, const TensorSpec& spec,
                                              int device);
   // The device for a tensor whose owner left the choice to the server: that of the owner's newest
-  // tensor, or else the one with the most room, GPUs first.
-  int ChooseDevice(const ResidentOwner& owner) const;
+  // tensor, or else the one with the most room: GPUs first, and healthy ones of them.
+  int ChooseDevice(const ResidentOwner& owner,
+                   absl::FunctionRef<bool(int device)> is_healthy) const;
 
   struct Named {
     std::string handle;  // 40 hexadecimal digits
@@ -192,8 +207,9 @@ class Residents {
   // The owner's tensors, oldest first.
   std::vector<Listed> List(absl::string_view owner);
 
-  // Ends all tensors of a device that was lost.
-  void Lose(int device);
+  // Ends all tensors of a device whose memory has been lost for the `losses`th time. Does nothing
+  // if it has been called for that loss, or for a later one.
+  void Lose(int device, int64_t losses);
   // Ends tensors whose time is over.
   void EndDue();
 
@@ -213,7 +229,7 @@ class Residents {
   struct DeviceBooks {
     Place place;
     Usage usage;
-    int generation = 0;  // how often it was lost
+    int64_t losses = 0;
   };
   // Tensors that lost their names; destroyed after the mutex is released.
   using Dropped = std::vector<TensorPtr>;

@@ -166,9 +166,11 @@ class Device {
   virtual bool healthy() const = 0;
   // True for good once only a new process of this program could bring the device back.
   virtual bool lost() const { return !healthy(); }
-  // Calls `on_lost`, on any thread, if the device is lost while no job runs that would notice.
-  // Null unregisters; no call runs after the return. Does nothing for devices whose jobs always
-  // notice.
+  // Number of times that the device's memory was lost, and with it the tensors that stayed there.
+  virtual int64_t memory_losses() const { return healthy() ? 0 : 1; }
+  // Calls `on_lost`, on any thread, after each loss that jobs may not notice: that of the memory,
+  // before the device is healthy again, and that of the device. Null unregisters; no call runs
+  // after the return. Does nothing for devices whose jobs always notice.
   virtual void OnLost([[maybe_unused]] std::function<void()> on_lost) {}
   // Number of times that the process serving the device was restarted.
   virtual int64_t restarts() const { return 0; }

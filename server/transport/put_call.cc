@@ -82,11 +82,13 @@ absl::Status PutReader::ReadHeader(const wire::FragmentedBytes& payload, const S
 
 absl::Status PutReader::Open() {
   is_open_ = true;
-  Residents& residents = deps_->engine->residents();
+  const Engine& engine = *deps_->engine;
   std::string device = device_;
-  if (device.empty())
-    device =
-        deps_->engine->device(residents.ChooseDevice(request_.request().owner())).properties().name;
+  if (device.empty()) {
+    const int chosen = deps_->engine->residents().ChooseDevice(
+        request_.request().owner(), [&](int i) { return engine.device(i).healthy(); });
+    device = engine.device(chosen).properties().name;
+  }
   // The digest counts once it was found right.
   Residents::Terms terms = terms_;
   terms.sha256.reset();

@@ -56,6 +56,7 @@ class FakeDevice : public Device {
         std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), bytes,
         [](void*, void* data, size_t) { std::free(data); }, nullptr);
   }
+  absl::StatusOr<Buffer> AllocateResident(size_t bytes) override { return AllocateStaging(bytes); }
   bool KernelsUseStaging(size_t bytes, bool) const override {
     return control_->kernels_use_staging && bytes <= control_->use_staging_bytes_max;
   }

@@ -145,11 +145,7 @@ class ResidentOperandsTest : public ExecutionTest {
   static constexpr int64_t kRows = 1000, kX = 3, kColumns = 5;
 
   ResidentOperandsTest() {
-    residents_.AddDevice({"fake:0", DeviceKind::kCpu, 1 << 20, [](size_t bytes) {
-                            return absl::StatusOr<Buffer>(Buffer(
-                                std::malloc(bytes), bytes,
-                                [](void*, void* data, size_t) { std::free(data); }, nullptr));
-                          }});
+    residents_.AddDevice({"fake:0", DeviceKind::kCpu, 1 << 20});
     for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(i);
     for (size_t i = 0; i < weight_.size(); ++i) weight_[i] = 0.25f * static_cast<float>(i);
     row_.implementation.plan = PlanBy(AddWeight);
@@ -163,7 +159,8 @@ class ResidentOperandsTest : public ExecutionTest {
     ResidentContentPtr content =
         *residents_.Reserve({"alice"}, TensorSpec{DataType::kFloat32, {count}}, 0);
     if (!is_output) {
-      EXPECT_TRUE(content->Allocate().ok());
+      EXPECT_TRUE(
+          content->Allocate([this](size_t bytes) { return device_.AllocateResident(bytes); }).ok());
       std::copy(values.begin(), values.end(), reinterpret_cast<float*>(content->data()) + before);
     }
     return {std::move(content), before * sizeof(float)};

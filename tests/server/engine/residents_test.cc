@@ -35,8 +35,8 @@ class ResidentsTest : public ::testing::Test {
  protected:
   // Two devices: a GPU of 4000 bytes and a CPU of 1000.
   ResidentsTest() : residents_(MakeOptions()) {
-    residents_.AddDevice({"cuda:0", DeviceKind::kCuda, 4000, Allocator()});
-    residents_.AddDevice({"cpu", DeviceKind::kCpu, 1000, Allocator()});
+    residents_.AddDevice({"cuda:0", DeviceKind::kCuda, 4000});
+    residents_.AddDevice({"cpu", DeviceKind::kCpu, 1000});
   }
   ~ResidentsTest() override {
     for (const auto& owner : {"", "alice", "bob"})
@@ -72,7 +72,7 @@ class ResidentsTest : public ::testing::Test {
                   const Residents::Terms& terms = {}) {
     const auto content = residents_.Reserve({owner, bytes_max_}, Floats(bytes / 4), device);
     if (!content.ok()) return std::string(content.status().message());
-    if (const absl::Status allocated = (*content)->Allocate(); !allocated.ok())
+    if (const absl::Status allocated = (*content)->Allocate(Allocator()); !allocated.ok())
       return std::string(allocated.message());
     const auto named = residents_.Name(*content, terms);
     return named.ok() ? named->handle : std::string(named.status().message());
@@ -233,12 +233,18 @@ TEST_F(ResidentsTest, ALostDeviceTakesItsTensors) {
   const std::string lost = Put("alice", 400, 0);
   const std::string kept = Put("alice", 400, 1);
   const auto content = residents_.Reserve({"alice"}, Floats(10), 0);
-  residents_.Lose(0);
+  residents_.Lose(0, 1);
   EXPECT_EQ(Use("alice", lost), "lost");
   EXPECT_EQ(Use("alice", kept), "");
   // It came too late.
   EXPECT_EQ(residents_.Name(*content, {}).status().message(), "cuda:0 was lost");
-  EXPECT_THAT(Put("alice", 400, 0), SizeIs(40));
+  const std::string next = Put("alice", 400, 0);
+  EXPECT_THAT(next, SizeIs(40));
+  // The loss is reported by each job that saw it, however late.
+  residents_.Lose(0, 1);
+  EXPECT_EQ(Use("alice", next), "");
+  residents_.Lose(0, 2);
+  EXPECT_EQ(Use("alice", next), "lost");
 }
 
 TEST_F(ResidentsTest, EqualContentIsHeldOnce) {
@@ -266,10 +272,10 @@ TEST_F(ResidentsTest, EqualContentIsHeldOnce) {
 TEST_F(ResidentsTest, ItsEndGivesBackWhatHasNames) {
   {
     Residents ending(MakeOptions());
-    ending.AddDevice({"cpu", DeviceKind::kCpu, 1000, Allocator()});
+    ending.AddDevice({"cpu", DeviceKind::kCpu, 1000});
     for (const int64_t count : {10, 20}) {
       const auto content = ending.Reserve({"alice"}, Floats(count), 0);
-      ASSERT_TRUE((*content)->Allocate().ok());
+      ASSERT_TRUE((*content)->Allocate(Allocator()).ok());
       for (int name = 0; name < 2; ++name) EXPECT_TRUE(ending.Name(*content, {}).ok());
     }
     EXPECT_EQ(allocated_, 120);
@@ -278,10 +284,15 @@ TEST_F(ResidentsTest, ItsEndGivesBackWhatHasNames) {
 }
 
 TEST_F(ResidentsTest, ATensorGoesWhereItsOwnersNewestIs) {
-  EXPECT_EQ(residents_.ChooseDevice({"alice"}), 0);  // a GPU has more
+  const auto choose = [&](const char* owner, int broken = -1) {
+    return residents_.ChooseDevice({owner}, [&](int device) { return device != broken; });
+  };
+  residents_.AddDevice({"cuda:1", DeviceKind::kCuda, 3000});
+  EXPECT_EQ(choose("alice"), 0);     // the GPU of the most room
+  EXPECT_EQ(choose("alice", 0), 2);  // another one, while that one is restarted
   Put("alice", 40, 1);
-  EXPECT_EQ(residents_.ChooseDevice({"alice"}), 1);
-  EXPECT_EQ(residents_.ChooseDevice({"bob"}), 0);
+  EXPECT_EQ(choose("alice"), 1);
+  EXPECT_EQ(choose("bob"), 0);
 }
 
 TEST_F(ResidentsTest, TermsHaveLimits) {

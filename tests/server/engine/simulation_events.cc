@@ -382,6 +382,7 @@ void Simulation::BreakOrMend() {
   if (device.is_lost) return;
   if (device.broken) {
     Say("device ", i, " is back");
+    device.on_lost();  // as a worker's does before the next worker serves
     if (residents_.has_value()) residents_->Mends(static_cast<int>(i));
     device.broken = false;
     ++device.restarts;

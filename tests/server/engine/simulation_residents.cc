@@ -73,7 +73,7 @@ ResidentsOracle::Content* ResidentsOracle::Reserve(uint64_t owner, int64_t bytes
   *reserved = *std::move(room);
   contents_.push_back({device, owner, bytes});
   contents_.back().users = 1;
-  contents_.back().may_be_lost = broken_[device];
+  contents_.back().may_be_lost = contents_.back().is_after_loss = broken_[device];
   return &contents_.back();
 }
 
@@ -143,14 +143,16 @@ void ResidentsOracle::Breaks(int device) {
 
 void ResidentsOracle::Lost() {
   for (Content& content : contents_)
-    if (broken_[content.device]) content.is_lost = true;
+    if (broken_[content.device] && !content.is_after_loss) content.is_lost = true;
   for (Name& name : names_)
     if (!name.end.has_value() && broken_[name.content->device]) End(&name, ResidentEnd::kLost);
 }
 
 void ResidentsOracle::Mends(int device) {
-  Reconcile();
+  Lost();
   broken_[device] = false;
+  for (Content& content : contents_)
+    if (content.device == device) content.is_after_loss = false;
 }
 
 void ResidentsOracle::End(Name* name, ResidentEnd why) {

@@ -27,8 +27,9 @@ class ResidentsOracle {
     int64_t bytes = 0;
     uint64_t mark = 0;  // stands in each KiB of it, once it is written
     int names = 0;
-    int users = 0;             // requests that read or write it
-    bool may_be_lost = false;  // its device was broken at some time since its room was reserved
+    int users = 0;               // requests that read or write it
+    bool may_be_lost = false;    // its device was broken at some time since its room was reserved
+    bool is_after_loss = false;  // its device has been broken since before that time
     bool is_lost = false;
   };
   struct Name {

@@ -73,6 +73,7 @@ class SimulatedDevice final : public FakeDevice {
   bool healthy() const override { return !state_->broken; }
   bool lost() const override { return state_->is_lost; }
   int64_t restarts() const override { return state_->restarts; }
+  int64_t memory_losses() const override { return state_->restarts + (state_->broken ? 1 : 0); }
   int64_t resident_bytes_max() const override { return int64_t{1} << 30; }
   // Memory that is given back loses its marks.
   absl::StatusOr<Buffer> AllocateResident(size_t bytes) override {

@@ -300,6 +300,7 @@ class FetchResidentsTest : public ::testing::Test {
     AddCpuKernels(&registry_);
     std::vector<std::unique_ptr<Device>> devices;
     devices.push_back(std::make_unique<CpuDevice>(1));
+    device_ = devices.back().get();
     engine_ = *Engine::Create(registry_, std::move(devices), {});
     deps_.engine = engine_.get();
     deps_.registry = &registry_;
@@ -325,7 +326,8 @@ class FetchResidentsTest : public ::testing::Test {
   }
   std::string Put(const TensorSpec& spec, const std::string& data) {
     const ResidentContentPtr content = *engine_->residents().Reserve({""}, spec, 0);
-    EXPECT_TRUE(content->Allocate().ok());
+    EXPECT_TRUE(
+        content->Allocate([this](size_t bytes) { return device_->AllocateResident(bytes); }).ok());
     for (size_t i = 0; i < data.size(); ++i) content->data()[i] = data[i];
     return engine_->residents().Name(content, {})->handle;
   }
@@ -349,6 +351,7 @@ class FetchResidentsTest : public ::testing::Test {
   }
 
   Registry registry_;
+  Device* device_ = nullptr;
   std::unique_ptr<Engine> engine_;
   ExecuteDeps deps_{};
   grpc::CallbackServerContext context_;

@@ -36,9 +36,7 @@ Registry CpuKernels() {
 class InferCodecTest : public ::testing::Test {
  protected:
   InferCodecTest() {
-    residents_.AddDevice({"cpu", DeviceKind::kCpu, 1000, [](size_t) {
-                            return absl::UnimplementedError("no job needs its bytes");
-                          }});
+    residents_.AddDevice({"cpu", DeviceKind::kCpu, 1000});
     request_.set_model_name("matmul_fp16");
     request_.set_id("an id");
     for (const char* const name : {"b", "a"}) {
@@ -73,7 +71,7 @@ class InferCodecTest : public ::testing::Test {
     std::vector<std::string> data;
     for (const InputPieces& pieces : *inputs) data.push_back(Join(pieces));
     codec.ReleaseInputs();
-    residents_.Lose(0);  // takes all names
+    residents_.Lose(0, ++losses_);  // takes all names
     held_bytes_ = residents_.usage(0).bytes;
     EXPECT_EQ(codec.id(), request_.id());
     EXPECT_EQ(spec->request_id, request_.id());
@@ -106,7 +104,8 @@ class InferCodecTest : public ::testing::Test {
 
   Residents residents_{NoTimer()};
   std::vector<size_t> resident_bytes_;  // of the spec's inputs
-  int64_t held_bytes_ = 0;              // once no tensor had a name
+  int64_t losses_ = 0;
+  int64_t held_bytes_ = 0;  // once no tensor had a name
   const Registry registry_ = CpuKernels();
   Door door_{registry_, [] { return int64_t{0}; },
              [](const SharedRegions::Caller&) { return false; }};
