@@ -81,6 +81,11 @@ absl::StatusOr<RunReply> Link::Run(size_t lane, const RunRequest& request, const
   return sent;
 }
 
+void Link::Free(const FreeResident& resident) {
+  absl::MutexLock lock(&freeing_);
+  if (!control().SendStruct(resident).ok()) Break();
+}
+
 void Link::Break() {
   ends_.child->Kill();
   for (const Descriptor& lane : ends_.lanes) shutdown(lane.get(), SHUT_RDWR);

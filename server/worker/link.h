@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "proto/common/check.h"
 #include "server/process/child.h"
 #include "server/worker/mailbox.h"
@@ -47,7 +48,7 @@ struct LinkEnds {
   std::vector<Descriptor> lanes;
 };
 
-// Thread-safe, but that each lane is used by one thread at a time.
+// Thread-safe, except that each lane is used by one thread at a time.
 class Link {
  public:
   // RESOURCE_EXHAUSTED when the mailboxes can't be mapped.
@@ -63,6 +64,10 @@ class Link {
   // ended.
   absl::StatusOr<RunReply> Run(size_t lane, const RunRequest& request, const RunWatch* watch);
 
+  // Has the worker free a tensor that no job uses any more, and ends a process that takes no
+  // message.
+  void Free(const FreeResident& resident);
+
   // Ends the process; waits on its sockets then see them closed. May be called again.
   void Break();
 
@@ -73,6 +78,7 @@ class Link {
   const MappedMail mail_;
   std::vector<uint32_t> sent_;  // by lane
   SpinPlaces places_;
+  absl::Mutex freeing_;  // a message at a time
 };
 
 }  // namespace warpcall::worker

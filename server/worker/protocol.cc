@@ -86,6 +86,10 @@ absl::StatusOr<TensorSpec> SpecOf(const WireTensor& wire) {
   return TensorSpec{static_cast<DataType>(wire.data_type), Dims(wire.dims, wire.dims + wire.rank)};
 }
 
+bool HasResident(const RunRequest& request, size_t operand) {
+  return (request.residents >> operand & 1) != 0;
+}
+
 bool Overlap(const StagingRange& a, const StagingRange& b) {
   return a.bytes > 0 && b.bytes > 0 && a.data < b.data + b.bytes && b.data < a.data + a.bytes;
 }
@@ -127,10 +131,10 @@ Hello ToWire(const DeviceProperties& properties) {
 absl::StatusOr<DeviceProperties> FromWire(const Hello& hello) {
   if (hello.kind < 0 || hello.kind > static_cast<int32_t>(DeviceKind::kCuda))
     return InvalidField("a kind of device", hello.kind);
-  for (const int64_t count :
-       {hello.memory_bytes, hello.l2_bytes, hello.shared_memory_per_block_bytes,
-        int64_t{hello.multiprocessors}, int64_t{hello.threads_per_multiprocessor},
-        int64_t{hello.architecture}, int64_t{hello.ordinal}})
+  for (const int64_t count : {hello.memory_bytes, hello.resident_bytes_max, hello.l2_bytes,
+                              hello.shared_memory_per_block_bytes, int64_t{hello.multiprocessors},
+                              int64_t{hello.threads_per_multiprocessor},
+                              int64_t{hello.architecture}, int64_t{hello.ordinal}})
     if (count < 0) return InvalidField("a property of a device", count);
   DeviceProperties properties;
   properties.name = TextOf(hello.name);
@@ -154,10 +158,13 @@ void CopyMessage(const RunRequest& from, RunRequest* to) {
   to->input_count = static_cast<const volatile int32_t&>(from.input_count);
   to->attribute_count = from.attribute_count;
   to->text_bytes = static_cast<const volatile uint32_t&>(from.text_bytes);
+  to->residents = static_cast<const volatile uint32_t&>(from.residents);
   for (size_t i = 0; i < std::size(from.offsets); ++i) to->offsets[i] = from.offsets[i];
   for (int i = 0; i < kAttributesMax; ++i) to->attributes[i] = from.attributes[i];
   const int inputs = std::clamp(to->input_count, 0, kInputsMax);
   for (int i = 0; i < inputs; ++i) to->inputs[i] = from.inputs[i];
+  for (size_t i = 0; to->residents != 0 && i < kOperandsMax; ++i)
+    if (HasResident(*to, i)) to->numbers[i] = from.numbers[i];
   const size_t bytes = std::min<uint32_t>(to->text_bytes, kTextsBytesMax);
   absl::string_view(from.texts, bytes).copy(to->texts, bytes);
 }
@@ -175,6 +182,7 @@ absl::Status ToWire(const Job& job, RunRequest* request) {
   request->input_count = static_cast<int32_t>(problem.inputs.size());
   request->attribute_count = 0;
   request->text_bytes = 0;
+  request->residents = 0;
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     const TensorSpec& spec = problem.inputs[i];
     WireTensor& wire = request->inputs[i];
@@ -185,6 +193,23 @@ absl::Status ToWire(const Job& job, RunRequest* request) {
   for (const AttributeValue& value : problem.attributes)
     RETURN_IF_ERROR(AddAttribute(value, request));
   return absl::OkStatus();
+}
+
+void ToWire(const Allocation& allocation, RunRequest* request) {
+  request->row = kAllocateRow;
+  request->input_count = 0;
+  request->attribute_count = 0;
+  request->text_bytes = 0;
+  request->residents = 1;
+  request->offsets[0] = allocation.bytes;
+  request->numbers[0] = allocation.number;
+}
+
+absl::StatusOr<Allocation> AllocationOf(const RunRequest& request) {
+  WARPCALL_DCHECK(request.row == kAllocateRow, request.row);
+  if (request.residents != 1) return InvalidField("a set of tensors", request.residents);
+  if (request.offsets[0] == 0) return InvalidField("a tensor's size", 0);
+  return Allocation{request.numbers[0], request.offsets[0]};
 }
 
 absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& registry) {
@@ -219,30 +244,45 @@ absl::StatusOr<Problem> ProblemOf(const RunRequest& request, const Op& op) {
   return MakeProblem(op, inputs, attributes);
 }
 
-absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& request,
-                                                              const Problem& problem,
-                                                              absl::Span<char> staging) {
-  if (problem.inputs.size() + problem.outputs.size() > std::size(request.offsets))
-    return TooLarge("operands", problem.inputs.size() + problem.outputs.size(),
-                    std::size(request.offsets));
-  absl::InlinedVector<StagingRange, 3> ranges;
-  const auto add = [&](const TensorSpec& spec) {
-    const uint64_t offset = request.offsets[ranges.size()];
+absl::StatusOr<PlacedOperands> OperandsOf(const RunRequest& request, const Problem& problem,
+                                          absl::Span<char> staging, FindResident find) {
+  const size_t count = problem.inputs.size() + problem.outputs.size();
+  if (count > kOperandsMax) return TooLarge("operands", count, kOperandsMax);
+  if (request.residents >> count != 0) return InvalidField("a set of tensors", request.residents);
+  PlacedOperands placed;
+  if (request.residents != 0) placed.residents.resize(count);
+  absl::InlinedVector<StagingRange, 3> ranges;  // in staging, and in tensors that stay
+  const auto add = [&](const TensorSpec& spec) -> absl::Status {
+    const size_t i = ranges.size();
+    const uint64_t offset = request.offsets[i];
     const size_t bytes = spec.bytes();
-    if (offset > staging.size() || bytes > staging.size() - offset ||
+    std::shared_ptr<ResidentMemory> resident;
+    if (HasResident(request, i)) {
+      resident = find(request.numbers[i]);
+      if (resident == nullptr)
+        return InvalidField("a tensor's number", static_cast<int64_t>(request.numbers[i]));
+    }
+    const absl::Span<char> room =
+        resident == nullptr ? staging : absl::MakeSpan(resident->data(), resident->bytes());
+    if (offset > room.size() || bytes > room.size() - offset ||
         offset % kOperandAlignmentBytes != 0)
-      return InvalidField("an offset in staging", static_cast<int64_t>(offset));
-    ranges.push_back({staging.data() + offset, bytes});
+      return absl::InternalError(absl::StrCat(
+          "the other process sent nonsense: operand ", i, " of ", bytes, " bytes begins at ",
+          offset, " of ", room.size(), resident == nullptr ? " in staging" : " in a tensor",
+          "; a place is a multiple of ", kOperandAlignmentBytes));
+    ranges.push_back({room.data() + offset, bytes});
+    placed.staging.push_back(resident == nullptr ? ranges.back() : StagingRange{nullptr, 0});
+    if (resident != nullptr) placed.residents[i] = {std::move(resident), offset};
     return absl::OkStatus();
   };
   for (const TensorSpec& spec : problem.inputs) RETURN_IF_ERROR(add(spec));
   for (const TensorSpec& spec : problem.outputs) RETURN_IF_ERROR(add(spec));
-  for (size_t output = problem.inputs.size(); output < ranges.size(); ++output)
+  for (size_t output = problem.inputs.size(); output < count; ++output)
     for (size_t other = 0; other < output; ++other)
       if (Overlap(ranges[output], ranges[other]))
         return InvalidField("an output's offset, which lies in another operand,",
                             static_cast<int64_t>(request.offsets[output]));
-  return ranges;
+  return placed;
 }
 
 absl::Status CheckReply(const RunReply& reply) {

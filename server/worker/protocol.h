@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -23,6 +25,7 @@ namespace warpcall::worker {
 
 inline constexpr int kInputsMax = 8;
 inline constexpr int kOutputsMax = 2;
+inline constexpr int kOperandsMax = kInputsMax + kOutputsMax;
 inline constexpr int kAttributesMax = 4;
 // Total of a job's attributes: an expression of fused, and the other attributes' names.
 inline constexpr int kTextsBytesMax = 4096 + 256;
@@ -44,6 +47,7 @@ struct Hello {
   char compute_capability[kTextBytes];
   char pci_bus_id[kTextBytes];
   int64_t memory_bytes;
+  int64_t resident_bytes_max;
   int64_t l2_bytes;
   int64_t shared_memory_per_block_bytes;
   int32_t multiprocessors;
@@ -60,6 +64,12 @@ struct StagingReady {
   int32_t spin_places;  // for lanes that wait for work: see SpinPlaces
 };
 
+// server -> worker on the control channel, from then on: no job will use this tensor again. Not
+// answered.
+struct FreeResident {
+  uint64_t number;
+};
+
 struct WireTensor {
   int32_t data_type;
   int32_t rank;
@@ -74,16 +84,26 @@ struct WireAttribute {
   double as_double;
 };
 
-// server -> worker in a lane's mailbox. Unused elements of `inputs` and `texts` are not written:
-// the message of a small job stays small.
+// RunRequest::row of a message that runs nothing: it has the worker allocate a tensor.
+inline constexpr int32_t kAllocateRow = -1;
+
+// server -> worker in a lane's mailbox. Unused elements of `inputs`, `numbers` and `texts` are not
+// written: the message of a small job stays small.
+//
+//   an operand in staging:               offsets[i] from the beginning of staging
+//   an operand in a tensor that stays:   offsets[i] from the beginning of tensor numbers[i];
+//                                        bit i of `residents` is set
+//   kAllocateRow:                        tensor numbers[0] gets offsets[0] bytes; `residents` is 1
 struct RunRequest {
   int32_t row;  // Row::id, the same in both
   int32_t input_count;
   int32_t attribute_count;
-  uint32_t text_bytes;                         // all attributes' together
-  uint64_t offsets[kInputsMax + kOutputsMax];  // operands' places in staging, inputs first
+  uint32_t text_bytes;  // all attributes' together
+  uint32_t residents;
+  uint64_t offsets[kOperandsMax];  // inputs first
   WireAttribute attributes[kAttributesMax];
   WireTensor inputs[kInputsMax];
+  uint64_t numbers[kOperandsMax];
   char texts[kTextsBytesMax];
 };
 
@@ -116,17 +136,32 @@ absl::Status FromWire(const WireStatus& status);
 Hello ToWire(const DeviceProperties& properties);
 // INTERNAL when they cannot be a device's.
 absl::StatusOr<DeviceProperties> FromWire(const Hello& hello);
-// All but the operands' offsets. INTERNAL for a problem that does not fit the structs.
+// All but the operands' places. INTERNAL for a problem that does not fit the structs.
 absl::Status ToWire(const Job& job, RunRequest* request);
+
+struct Allocation {
+  uint64_t number;
+  uint64_t bytes;
+};
+void ToWire(const Allocation& allocation, RunRequest* request);
+// INTERNAL when the message is none. REQUIRES: kAllocateRow.
+absl::StatusOr<Allocation> AllocationOf(const RunRequest& request);
 // INTERNAL when there is no such row.
 absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& registry);
 // INVALID_ARGUMENT or INTERNAL for what is no problem of `op`.
 absl::StatusOr<Problem> ProblemOf(const RunRequest& request, const Op& op);
-// The problem's operands in `staging`; INTERNAL when they don't lie in it, or an output lies in
-// another operand.
-absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& request,
-                                                              const Problem& problem,
-                                                              absl::Span<char> staging);
+
+// Operands as Executor::Run and Job::residents have them.
+struct PlacedOperands {
+  absl::InlinedVector<StagingRange, 3> staging;
+  absl::InlinedVector<ResidentPlace, 3> residents;
+};
+// Returns the tensor with this number; null: there is none.
+using FindResident = absl::FunctionRef<std::shared_ptr<ResidentMemory>(uint64_t number)>;
+// The problem's operands in `staging` and in tensors that stay. INTERNAL when one of them does not
+// lie there, or an output lies in another operand.
+absl::StatusOr<PlacedOperands> OperandsOf(const RunRequest& request, const Problem& problem,
+                                          absl::Span<char> staging, FindResident find);
 // INTERNAL when the reply is none that a worker in its right mind gives.
 absl::Status CheckReply(const RunReply& reply);
 

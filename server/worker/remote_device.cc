@@ -40,6 +40,21 @@ absl::StatusOr<T> Receive(const Link& link) {
 
 }  // namespace
 
+// Stands in the server for memory in a worker: the `data` of its Buffer.
+struct RemoteResident {
+  static const RemoteResident& Of(const ResidentMemory& memory) {
+    return *reinterpret_cast<const RemoteResident*>(memory.data());
+  }
+  static void Free(void* /*owner*/, void* data, size_t /*bytes*/) {
+    const std::unique_ptr<RemoteResident> freed(static_cast<RemoteResident*>(data));
+    // The memory of a worker that ended is gone.
+    if (const std::shared_ptr<Link> link = freed->worker.lock()) link->Free({freed->number});
+  }
+
+  std::weak_ptr<Link> worker;
+  uint64_t number;
+};
+
 // Hands a job to its lane in the worker and waits for the answer.
 class RemoteExecutor final : public Executor {
  public:
@@ -51,6 +66,10 @@ class RemoteExecutor final : public Executor {
     const std::shared_ptr<Link> link = device_->link();
     if (link == nullptr)
       return Unavailable(device_->lost() ? "it was lost" : "its worker is being started again");
+    for (const ResidentPlace& place : job.residents)
+      if (place.content != nullptr)
+        RETURN_IF_ERROR(place.content->Allocate(
+            [&](size_t bytes) { return AllocateResident(bytes, link, job.watch); }));
     RETURN_IF_ERROR(ToWire(job, &request_));
     WARPCALL_CHECK(staging.size() <= std::size(request_.offsets), staging.size());
     for (const StagingRange& range : staging)
@@ -59,29 +78,57 @@ class RemoteExecutor final : public Executor {
       request_.offsets[i] = staging[i].bytes == 0
                                 ? 0
                                 : static_cast<uint64_t>(staging[i].data - device_->staging_memory_);
-    const absl::StatusOr<RunReply> reply = link->Run(lane_, request_, job.watch);
+    RETURN_IF_ERROR(AddResidents(job, *link));
+    return Call(*link, job.watch, job.trace);
+  }
+
+ private:
+  absl::StatusOr<Buffer> AllocateResident(size_t bytes, const std::shared_ptr<Link>& link,
+                                          const RunWatch* watch) {
+    const uint64_t number = device_->residents_.fetch_add(1, std::memory_order_relaxed) + 1;
+    ToWire(Allocation{number, bytes}, &request_);
+    RequestTrace trace;
+    RETURN_IF_ERROR(Call(*link, watch, &trace));
+    return Buffer(new RemoteResident{link, number}, bytes, &RemoteResident::Free, nullptr);
+  }
+
+  // Adds the places of operands in tensors that stay.
+  absl::Status AddResidents(const Job& job, const Link& link) {
+    for (size_t i = 0; i < job.residents.size(); ++i) {
+      if (!job.IsResident(i) || job.residents[i].content->bytes() == 0) continue;
+      const RemoteResident& resident = RemoteResident::Of(*job.residents[i].content);
+      if (resident.worker.lock().get() != &link)
+        return Unavailable("a tensor was lost with the worker that had it");
+      request_.residents |= 1u << i;
+      request_.numbers[i] = resident.number;
+      request_.offsets[i] = job.residents[i].offset;
+    }
+    return absl::OkStatus();
+  }
+
+  // Sends the request and reads the answer.
+  absl::Status Call(Link& link, const RunWatch* watch, RequestTrace* trace) {
+    const absl::StatusOr<RunReply> reply = link.Run(lane_, request_, watch);
     const absl::Status received = reply.ok() ? CheckReply(*reply) : reply.status();
     if (!received.ok()) {
-      device_->HandleBroken(link.get());
+      device_->HandleBroken(&link);
       return Unavailable(received.message());
     }
     device_->Record(*reply);
-    RequestTrace& trace = *job.trace;
-    trace.h2d_ns = reply->h2d_ns;
-    trace.kernel_ns = reply->kernel_ns;
-    trace.d2h_ns = reply->d2h_ns;
-    trace.device_ns = reply->device_ns;
-    trace.launch = reply->launch;
+    trace->h2d_ns = reply->h2d_ns;
+    trace->kernel_ns = reply->kernel_ns;
+    trace->d2h_ns = reply->d2h_ns;
+    trace->device_ns = reply->device_ns;
+    trace->launch = reply->launch;
     absl::Status status = RefuseFor(reply->reject_reason, FromWire(reply->status));
     if (reply->healthy == 0) {
-      device_->HandleBroken(link.get());
+      device_->HandleBroken(&link);
       status = RefuseFor(RejectReason::kDeviceLost, std::move(status));
     }
     return reply->has_pushback != 0 ? WithRetryPushback(std::move(status), reply->pushback_ms)
                                     : status;
   }
 
- private:
   // Reported here, since the next worker may serve before any caller checks the device's health.
   absl::Status Unavailable(absl::string_view why) const {
     return RefuseFor(RejectReason::kDeviceLost,
@@ -104,6 +151,7 @@ absl::StatusOr<std::unique_ptr<RemoteDevice>> RemoteDevice::Create(RemoteOptions
   std::shared_ptr<Link> link;
   ASSIGN_OR_RETURN(link, device->StartWorker(&hello));
   ASSIGN_OR_RETURN(device->properties_, FromWire(hello));
+  device->resident_bytes_max_ = hello.resident_bytes_max;
   device->Serve(std::move(link));
   return device;
 }
@@ -201,6 +249,7 @@ void RemoteDevice::HandleBroken(Link* link) {
     absl::MutexLock lock(&mutex_);
     if (link_.get() == link) {
       link_.reset();
+      losses_.fetch_add(1, std::memory_order_release);
       serving_.store(false, std::memory_order_release);
     }
   }
@@ -221,6 +270,7 @@ void RemoteDevice::Supervise(std::shared_ptr<Link> link) {
     HandleBroken(link.get());
     Log(LogLevel::kError, "a worker process ended", {{"device", properties_.name}});
     link.reset();
+    ReportLoss();
     link = Restart();
   }
 }
@@ -267,6 +317,10 @@ void RemoteDevice::MarkLost() {
        {"failures", static_cast<int64_t>(RestartRule::kFailuresMax)},
        {"within_seconds", RestartRule::kWindowNs / 1'000'000'000}});
   lost_.store(true, std::memory_order_release);
+  ReportLoss();
+}
+
+void RemoteDevice::ReportLoss() {
   absl::MutexLock lock(&on_lost_mutex_);
   if (on_lost_ != nullptr) on_lost_();
 }

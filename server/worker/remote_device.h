@@ -43,11 +43,14 @@ class RemoteDevice final : public Device {
   bool healthy() const override { return serving_.load(std::memory_order_acquire); }
   bool lost() const override { return lost_.load(std::memory_order_acquire); }
   int64_t restarts() const override { return restarts_.load(std::memory_order_relaxed); }
+  int64_t memory_losses() const override { return losses_.load(std::memory_order_acquire); }
   void OnLost(std::function<void()> on_lost) override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
   // Shared with the worker, which pins it. From here on a worker that ends is started again.
   // REQUIRES: called once.
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
+  // Executors allocate them, in the worker.
+  int64_t resident_bytes_max() const override { return resident_bytes_max_; }
   // The worker decides both.
   bool KernelsUseStaging(size_t, bool) const override { return false; }
   size_t round_bytes() const override { return 0; }
@@ -87,11 +90,14 @@ class RemoteDevice final : public Device {
   absl::StatusOr<std::shared_ptr<Link>> StartAnother();
   void Serve(std::shared_ptr<Link> link);
   void MarkLost();
+  void ReportLoss();
 
   const RemoteOptions options_;
   int staging_ = -1;
   int stop_ = -1;  // readable when this object goes
   DeviceProperties properties_;
+  int64_t resident_bytes_max_ = 0;
+  std::atomic<uint64_t> residents_{0};  // the last tensor's number; no worker's is given again
   char* staging_memory_ = nullptr;
   size_t staging_bytes_ = 0;
   size_t lanes_used_ = 0;
@@ -99,6 +105,7 @@ class RemoteDevice final : public Device {
   std::atomic<bool> serving_{false};
   std::atomic<bool> lost_{false};
   std::atomic<int64_t> restarts_{0};
+  std::atomic<int64_t> losses_{0};  // workers that ended
   mutable absl::Mutex mutex_;
   std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
   MemoryUsage memory_ ABSL_GUARDED_BY(mutex_);

@@ -5,8 +5,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <memory>
 #include <thread>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
@@ -18,12 +24,62 @@
 namespace warpcall::worker {
 namespace {
 
+// The tensors that stay in this worker, by the numbers that the server gave them. Thread-safe.
+class ResidentTable {
+ public:
+  explicit ResidentTable(Device* device) : device_(device) {}
+
+  absl::Status Allocate(const Allocation& wanted) {
+    const DeviceProperties& properties = device_->properties();
+    {
+      absl::MutexLock lock(&mutex_);
+      if (wanted.bytes > static_cast<uint64_t>(properties.memory_bytes) - bytes_)
+        return RefuseForMemory(absl::ResourceExhaustedError(absl::StrCat(
+            "a tensor of ", wanted.bytes, " bytes does not fit beside ", bytes_, " of others; ",
+            properties.name, " has ", properties.memory_bytes, " bytes of memory")));
+      bytes_ += wanted.bytes;
+    }
+    auto memory = std::make_shared<ResidentMemory>(wanted.bytes);
+    absl::Status status =
+        memory->Allocate([this](size_t bytes) { return device_->AllocateResident(bytes); });
+    absl::MutexLock lock(&mutex_);
+    if (status.ok() && !by_number_.emplace(wanted.number, std::move(memory)).second)
+      status = absl::InternalError(absl::StrCat("tensor ", wanted.number, " is there already"));
+    if (!status.ok()) bytes_ -= wanted.bytes;
+    return RefuseForMemory(std::move(status));
+  }
+
+  void Free(uint64_t number) {
+    std::shared_ptr<ResidentMemory> freed;  // after the lock: the device may take its time
+    absl::MutexLock lock(&mutex_);
+    const auto found = by_number_.find(number);
+    if (found == by_number_.end()) return;
+    freed = std::move(found->second);
+    by_number_.erase(found);
+    bytes_ -= freed->bytes();
+  }
+
+  // Null: there is none.
+  std::shared_ptr<ResidentMemory> Find(uint64_t number) const {
+    absl::MutexLock lock(&mutex_);
+    const auto found = by_number_.find(number);
+    return found == by_number_.end() ? nullptr : found->second;
+  }
+
+ private:
+  Device* const device_;
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<ResidentMemory>> by_number_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 // State that the lanes of one worker share; outlives them.
 struct Shared {
   const Served& served;
   const process::Channel& control;
   absl::Span<char> staging;
   SpinPlaces places;
+  ResidentTable residents;
 };
 
 // One lane: answers what comes into its mailbox until its socket is closed.
@@ -74,17 +130,25 @@ class LaneServer {
   }
 
   absl::Status Run(const RunRequest& request, RequestTrace* trace) {
+    if (request.row == kAllocateRow) {
+      ASSIGN_OR_RETURN(const Allocation wanted, AllocationOf(request));
+      return shared_->residents.Allocate(wanted);
+    }
     Job job;
     ASSIGN_OR_RETURN(job.row, RowOf(request, *served_.registry));
     job.op = served_.registry->kernels()[static_cast<size_t>(job.row->kernel)].op;
     job.trace = trace;
     ASSIGN_OR_RETURN(job.problem, ProblemOf(request, *job.op));
-    ASSIGN_OR_RETURN(const auto ranges, RangesOf(request, job.problem, shared_->staging));
-    for (size_t i = 0; i < ranges.size(); ++i)
+    PlacedOperands operands;
+    ASSIGN_OR_RETURN(
+        operands, OperandsOf(request, job.problem, shared_->staging,
+                             [this](uint64_t number) { return shared_->residents.Find(number); }));
+    job.residents = std::move(operands.residents);
+    for (size_t i = 0; i < operands.staging.size(); ++i)
       (i < job.problem.inputs.size() ? job.input_bytes : job.output_bytes) +=
-          static_cast<int64_t>(ranges[i].bytes);
+          static_cast<int64_t>(operands.staging[i].bytes);
     job.inputs.resize(job.problem.inputs.size());
-    return execution_.Run(job, ranges);
+    return execution_.Run(job, operands.staging);
   }
 
   const int socket_;
@@ -114,12 +178,15 @@ absl::StatusOr<absl::Span<char>> MapStaging(const Ends& ends, const Served& serv
 }  // namespace
 
 absl::Status ServeDevice(const Ends& ends, const Served& served) {
-  RETURN_IF_ERROR(ends.control->SendStruct(ToWire(served.device->properties())));
+  Hello hello = ToWire(served.device->properties());
+  hello.resident_bytes_max = served.device->resident_bytes_max();
+  RETURN_IF_ERROR(ends.control->SendStruct(hello));
   ASSIGN_OR_RETURN(const StagingReady ready, ends.control->ReceiveStruct<StagingReady>());
   ASSIGN_OR_RETURN(const absl::Span<char> staging, MapStaging(ends, served, ready));
   MappedMail mail;
   ASSIGN_OR_RETURN(mail, MappedMail::Map(ends.mail, ends.lanes.size()));
-  Shared shared{served, *ends.control, staging, SpinPlaces(ready.spin_places)};
+  Shared shared{served, *ends.control, staging, SpinPlaces(ready.spin_places),
+                ResidentTable(served.device)};
   std::vector<std::unique_ptr<LaneServer>> lanes;
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ends.lanes.size(); ++i) {
@@ -129,9 +196,11 @@ absl::Status ServeDevice(const Ends& ends, const Served& served) {
   }
   for (const std::unique_ptr<LaneServer>& lane : lanes)
     threads.emplace_back([&lane] { lane->Serve(); });
-  ends.control->ReceiveStruct<StagingReady>()
-      .status()
-      .IgnoreError();  // returns when the other end closes
+  for (;;) {
+    const absl::StatusOr<FreeResident> resident = ends.control->ReceiveStruct<FreeResident>();
+    if (!resident.ok()) break;  // the other end is closed
+    shared.residents.Free(resident->number);
+  }
   for (const int socket : ends.lanes) shutdown(socket, SHUT_RDWR);
   for (std::thread& thread : threads) thread.join();
   return absl::OkStatus();

@@ -28,8 +28,8 @@ struct Served {
   std::function<std::vector<DeviceErrorCount>()> errors;
 };
 
-// Reports the device's properties, maps staging, then runs requests until the other process closes
-// the control socket.
+// Reports the device's properties, maps staging, then runs requests, and frees tensors that stayed,
+// until the other process closes the control socket.
 absl::Status ServeDevice(const Ends& ends, const Served& served);
 
 // Reports why there is no device.

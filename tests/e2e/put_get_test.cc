@@ -126,7 +126,7 @@ class PutGetTest : public ::testing::Test {
     }
     const grpc::Status status = reader->Finish();
     if (!status.ok()) tensor.set_data(CodeAndMessage(status));
-    lost_ = LostOf(context);
+    lost_ = LostHandlesOf(context);
     return tensor;
   }
 
@@ -146,18 +146,10 @@ class PutGetTest : public ::testing::Test {
     return {response.tensors().begin(), response.tensors().end()};
   }
 
-  static std::string LostOf(const grpc::ClientContext& context) {
-    const auto& trailers = context.GetServerTrailingMetadata();
-    const auto lost = trailers.find("warpcall-lost-handles");
-    return lost == trailers.end() ? "" : std::string(lost->second.data(), lost->second.size());
-  }
-
   // Execute, with its trailer in lost_.
   Reply Run(const v1::ExecuteRequest& request) {
-    grpc::ClientContext context;
-    Reply reply;
-    reply.status = stub_->Execute(&context, request, &reply.response);
-    lost_ = LostOf(context);
+    Reply reply = Execute(channel_, request);
+    lost_ = reply.lost_handles;
     return reply;
   }
 

@@ -12,10 +12,22 @@ std::string Reply::CodeAndMessage() const {
   return absl::StrCat(status.error_code(), ": ", status.error_message());
 }
 
-std::string PushbackOf(const grpc::ClientContext& context) {
+namespace {
+
+std::string TrailerOf(const grpc::ClientContext& context, const char* name) {
   const auto& trailers = context.GetServerTrailingMetadata();
-  const auto found = trailers.find("grpc-retry-pushback-ms");
+  const auto found = trailers.find(name);
   return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
+}  // namespace
+
+std::string PushbackOf(const grpc::ClientContext& context) {
+  return TrailerOf(context, "grpc-retry-pushback-ms");
+}
+
+std::string LostHandlesOf(const grpc::ClientContext& context) {
+  return TrailerOf(context, "warpcall-lost-handles");
 }
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
@@ -48,6 +60,7 @@ Reply CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& 
   bool ok;
   queue.Next(&tag, &ok);
   reply.pushback_ms = PushbackOf(context);
+  reply.lost_handles = LostHandlesOf(context);
   if (reply.status.ok()) {
     grpc::Slice whole;
     if (!response.DumpToSingleSlice(&whole).ok() ||

@@ -16,13 +16,15 @@ namespace warpcall::testing {
 struct Reply {
   grpc::Status status;
   v1::ExecuteResponse response;
-  std::string pushback_ms;  // PushbackOf
+  std::string pushback_ms;   // PushbackOf
+  std::string lost_handles;  // LostHandlesOf
 
   std::string CodeAndMessage() const;
 };
 
 // After a call's end: the trailer, "" without one.
 std::string PushbackOf(const grpc::ClientContext& context);
+std::string LostHandlesOf(const grpc::ClientContext& context);
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address);
 

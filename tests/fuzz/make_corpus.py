@@ -212,15 +212,25 @@ def workers():
         yield name, bytes([kind]) + edits()
         yield f"{name}_changed", bytes([kind]) + edits((0, b"\x03"), (40, b"\xff\xff\xff\xff"))
     # Edits to a RunRequest: its row, the rank and the first dimension of its input, the bytes of
-    # all texts and of its attribute's, its output's offset.
-    for name, at, value in [("row", 0, 8 * b"\xff"), ("rank", 228, b"\x09"),
-                            ("large", 232, struct.pack("<Q", 1 << 40)),
-                            ("texts", 12, struct.pack("<I", 1 << 31)),
-                            ("text", 104, struct.pack("<I", 4097)),
-                            ("beyond", 24, struct.pack("<Q", (1 << 20) - 256)),
-                            ("askew", 24, struct.pack("<Q", 8193))]:
-        yield f"request_{name}", bytes([2]) + edits((at, value))
-        yield f"at_work_{name}", bytes([5]) + edits((at, value)) + edits()
+    # all texts and of its attribute's, its output's offset, and its input as a tensor that stays.
+    number = 808, struct.pack("<Q", 7)
+    for name, *changes in [("row", (0, 8 * b"\xfe")), ("rank", (236, b"\x09")),
+                           ("large", (240, struct.pack("<Q", 1 << 40))),
+                           ("texts", (12, struct.pack("<I", 1 << 31))),
+                           ("text", (112, struct.pack("<I", 4097))),
+                           ("beyond", (32, struct.pack("<Q", (1 << 20) - 256))),
+                           ("askew", (32, struct.pack("<Q", 8193))),
+                           ("allocate", (0, 4 * b"\xff"), (16, b"\x01"), number,
+                            (24, struct.pack("<Q", 4096))),
+                           ("tensor", (16, b"\x01"), number),
+                           ("tensor_end", (16, b"\x01"), number, (24, struct.pack("<Q", 12544))),
+                           ("tensor_askew", (16, b"\x01"), number, (24, b"\x01")),
+                           ("tensors", (16, b"\xff"))]:
+        yield f"request_{name}", bytes([2]) + edits(*changes)
+        yield f"at_work_{name}", bytes([5]) + edits(*changes) + edits()
+    yield "at_work_used", bytes([5]) + edits(
+        (0, 4 * b"\xff"), (16, b"\x01"), number, (24, struct.pack("<Q", 4096))) + edits(
+        (16, b"\x01"), number) + edits()
     yield "reply", bytes([3]) + edits() + bytes([0])
     yield "reply_bell", bytes([3]) + edits() + bytes([0x11]) + struct.pack("<I", 2) + b"\0"
     minus_one = 8 * b"\xff"

@@ -25,6 +25,8 @@ using worker::RunReply;
 using worker::RunRequest;
 using worker::WireStatus;
 
+constexpr size_t kTensorBytes = 16 << 10;
+
 std::string CheckHello(FuzzInput* decisions) {
   DeviceProperties good;
   good.name = "cuda:0";
@@ -50,30 +52,52 @@ std::string CheckStatus(FuzzInput* decisions) {
   return absl::StatusCodeToString(read.code()).empty() ? "a code that there is not" : "";
 }
 
-// Checks how a worker reads a server's request, without running it.
+// Checks how a worker reads a server's request, without running it. Tensor 7 stays there.
 std::string CheckRequest(FuzzInput* decisions) {
-  static char staging[kStagingBytes];
+  alignas(kOperandAlignmentBytes) static char staging[kStagingBytes];
+  alignas(kOperandAlignmentBytes) static char tensor[kTensorBytes];
+  static const std::shared_ptr<ResidentMemory> resident = [] {
+    auto memory = std::make_shared<ResidentMemory>(kTensorBytes);
+    memory
+        ->Allocate([](size_t bytes) {
+          return absl::StatusOr<Buffer>(Buffer(
+              tensor, bytes, [](void*, void*, size_t) {}, nullptr));
+        })
+        .IgnoreError();
+    return memory;
+  }();
   const RunRequest request = Edited(GoodRunRequest(), decisions);
+  if (request.row == worker::kAllocateRow) {
+    const absl::StatusOr<worker::Allocation> wanted = worker::AllocationOf(request);
+    return wanted.ok() && wanted->bytes == 0 ? "a tensor of no bytes" : "";
+  }
   const absl::StatusOr<const Row*> row = worker::RowOf(request, CpuKernels());
   if (!row.ok()) return "";
   const Op& op = *CpuKernels().kernels()[static_cast<size_t>((*row)->kernel)].op;
   const absl::StatusOr<Problem> problem = worker::ProblemOf(request, op);
   if (!problem.ok()) return "";
-  const auto ranges = worker::RangesOf(request, *problem, absl::MakeSpan(staging));
-  if (!ranges.ok()) return "";
-  if (ranges->size() != problem->inputs.size() + problem->outputs.size())
-    return "ranges are missing";
-  for (size_t i = 0; i < ranges->size(); ++i) {
-    const bool input = i < problem->inputs.size();
-    const TensorSpec& spec =
-        input ? problem->inputs[i] : problem->outputs[i - problem->inputs.size()];
-    const char* const data = (*ranges)[i].data;
-    if ((*ranges)[i].bytes != spec.bytes() || data < staging ||
-        data + spec.bytes() > staging + kStagingBytes ||
-        (data - staging) % static_cast<ptrdiff_t>(kOperandAlignmentBytes) != 0)
-      return absl::StrCat("operand ", i, " lies outside staging, or askew");
-  }
-  return "";
+  const auto placed =
+      worker::OperandsOf(request, *problem, absl::MakeSpan(staging),
+                         [&](uint64_t number) { return number == 7 ? resident : nullptr; });
+  if (!placed.ok()) return "";
+  size_t i = 0;
+  std::string fault;
+  const auto check = [&](const TensorSpec& spec) {
+    const bool stays = !placed->residents.empty() && placed->residents[i].content != nullptr;
+    const char* const data = stays ? placed->residents[i].data() : placed->staging[i].data;
+    const char* const room = stays ? tensor : staging;
+    const size_t room_bytes = stays ? kTensorBytes : kStagingBytes;
+    if (placed->staging[i].bytes != (stays ? 0 : spec.bytes()) || data < room ||
+        data + spec.bytes() > room + room_bytes ||
+        (data - room) % static_cast<ptrdiff_t>(kOperandAlignmentBytes) != 0)
+      fault = absl::StrCat("operand ", i, " lies outside its memory, or askew");
+    ++i;
+  };
+  if (placed->staging.size() != problem->inputs.size() + problem->outputs.size())
+    return "operands are missing";
+  for (const TensorSpec& spec : problem->inputs) check(spec);
+  for (const TensorSpec& spec : problem->outputs) check(spec);
+  return fault;
 }
 
 bool IsSound(const RunReply& reply) {
@@ -140,6 +164,7 @@ std::string CheckWorker(FuzzInput* decisions) {
   if (server == nullptr) return "the worker takes no staging";
   for (int i = 0; i < 8 && !decisions->empty(); ++i)
     server->Run(Edited(GoodRunRequest(), decisions)).IgnoreError();
+  server->Free(decisions->empty() ? 7 : decisions->Number(8));
   const absl::Status status = server->Run(GoodRunRequest());
   return status.ok() ? "" : absl::StrCat("a right request afterwards: ", status.ToString());
 }

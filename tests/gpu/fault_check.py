@@ -18,7 +18,7 @@ import grpc
 import numpy as np
 
 from differential import FLOAT32, Client, Problem, Server, load_messages
-from workers_check import gpus_of, softmax_request
+from workers_check import await_healthy, gpus_of, softmax_request, worker_of
 
 HEALTHY_AGAIN_SECONDS_MAX = 3
 
@@ -47,18 +47,6 @@ def check_out_of_memory(client, messages):
                     .request(messages, device="cuda:0"))
     print(f"the next request on the same device: {after}; health {client.health(b'')}")
     return code.startswith("RESOURCE_EXHAUSTED") and after == "OK" and client.health(b"") == 1
-
-
-def await_healthy(server, gpu, restarts):
-    """Seconds until the GPU's worker was started again so often and serves; None after ten."""
-    start = time.monotonic()
-    while time.monotonic() - start < 10:
-        metrics = server.metrics()
-        if (metrics[f'warpcall_worker_restarts_total{{device="{gpu}"}}'] >= restarts
-                and metrics[f'warpcall_device_healthy{{device="{gpu}"}}'] == 1):
-            return time.monotonic() - start
-        time.sleep(0.01)
-    return None
 
 
 def lose(server, client, messages, gpu, failures):
@@ -107,21 +95,6 @@ def check_fault(pack):
 
 
 # ---- restarts -----------------------------------------------------------------------------------------
-
-def worker_of(server, gpu):
-    """The process that serves the GPU."""
-    for entry in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
-                parent = int(file.read().rpartition(")")[2].split()[1])
-            with open(f"/proc/{entry}/cmdline", encoding="utf-8") as file:
-                words = file.read().split("\0")
-        except (OSError, ValueError, IndexError):
-            continue
-        if parent == server.process.pid and "worker" in words and f"--device={gpu}" in words:
-            return int(entry)
-    raise RuntimeError(f"{gpu} has no worker")
-
 
 class Steady(threading.Thread):
     """A client of one device, or of any, until stopped; keeps the outcomes of its requests."""

@@ -92,6 +92,7 @@ spread() {
   step balance python3 "$here/workers_check.py" "$here" balance
   TAIL_LINES=20 step hop python3 "$here/workers_check.py" "$here" hop
   step worker_hop "$here/bin/warpcall_worker_hop_bench"
+  step residents python3 "$here/workers_check.py" "$here" residents
 }
 fault() {
   step fault python3 "$here/fault_check.py" "$here" fault

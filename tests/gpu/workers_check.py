@@ -3,20 +3,25 @@
     workers_check.py PACK spread     mixed requests spread over the GPUs, and a device's name is honoured
     workers_check.py PACK balance    requests that name no device, closed and open loop
     workers_check.py PACK hop        what a worker costs a small request
+    workers_check.py PACK residents  a tensor on each of two GPUs, one of whose workers is killed
 
 Prints its measurements; exit status 1 when a check fails. With one GPU: skipped.
 """
 
 import collections
 import multiprocessing
+import os
 import random
+import signal
 import statistics
 import sys
 import time
 
+import grpc
 import numpy as np
 
-from differential import FLOAT32, Client, Mix, Problem, Server, load_messages, run_clients
+from differential import (FLOAT32, SERVICE, Client, Mix, Problem, Server, load_messages,
+                          run_clients)
 from service_check import CLIENTS, WARM_REQUESTS, gelu_request
 
 # Largest ratio of the most served to the least.
@@ -35,6 +40,33 @@ def softmax_request(messages):
 def gpus_of(client, messages):
     return [device.name for device in
             client.list_devices(messages.ListDevicesRequest()).devices if device.kind == "cuda"]
+
+
+def worker_of(server, gpu):
+    """The process that serves the GPU."""
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{entry}/cmdline", encoding="utf-8") as file:
+                words = file.read().split("\0")
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == server.process.pid and "worker" in words and f"--device={gpu}" in words:
+            return int(entry)
+    raise RuntimeError(f"{gpu} has no worker")
+
+
+def await_healthy(server, gpu, restarts):
+    """Seconds until the GPU's worker was started again so often and serves; None after ten."""
+    start = time.monotonic()
+    while time.monotonic() - start < 10:
+        metrics = server.metrics()
+        if (metrics[f'warpcall_worker_restarts_total{{device="{gpu}"}}'] >= restarts
+                and metrics[f'warpcall_device_healthy{{device="{gpu}"}}'] == 1):
+            return time.monotonic() - start
+        time.sleep(0.01)
+    return None
 
 
 def check_spread(pack):
@@ -162,9 +194,64 @@ def check_hop(pack):
     return server.stop() == 0
 
 
+# ---- tensors that stay --------------------------------------------------------------------------------
+
+def put(client, messages, tensor, device):
+    """The handle of a new tensor on the device."""
+    call = client.channel.stream_unary(
+        SERVICE + "Put", request_serializer=messages.PutRequest.SerializeToString,
+        response_deserializer=messages.PutResponse.FromString)
+    header = messages.PutHeader(tensor=tensor, device=device)
+    return call(iter([messages.PutRequest(header=header)]), timeout=60).handle
+
+
+def check_residents(pack):
+    """A tensor is lost with its GPU's worker, and that alone."""
+    server = Server(pack).await_rows()
+    messages = load_messages(pack)
+    client = Client(server.address, messages)
+    gpus = gpus_of(client, messages)[:2]
+    if len(gpus) < 2:
+        print("tensors that stay with workers: skipped, there is one GPU")
+        return server.stop() == 0
+    whole = softmax_request(messages)
+    tensor = whole.inputs[0]
+    expected = np.frombuffer(client.execute(whole, timeout=60).outputs[0].data, np.float32)
+
+    def outcome(handle, gpu):
+        """Of a request with the handle: "right", another GPU or result, or the error."""
+        request = messages.ExecuteRequest(kernel="softmax", implementation="cuda")
+        request.inputs.add(handle=handle)
+        try:
+            response = client.execute(request, timeout=60)
+        except grpc.RpcError as error:
+            lost = dict(error.trailing_metadata() or ()).get("warpcall-lost-handles", "")
+            return f"{error.code().name} {lost}".strip()
+        if response.device != gpu or response.resident_bytes != len(tensor.data):
+            return f"on {response.device}, {response.resident_bytes} bytes did not travel"
+        result = np.frombuffer(response.outputs[0].data, np.float32)
+        return "right" if np.allclose(result, expected, rtol=1e-5, atol=1e-7) else "wrong"
+
+    handles = [put(client, messages, tensor, gpu) for gpu in gpus]
+    before = [outcome(handle, gpu) for handle, gpu in zip(handles, gpus)]
+    os.kill(worker_of(server, gpus[0]), signal.SIGKILL)
+    back = await_healthy(server, gpus[0], 1)
+    after = [outcome(handle, gpu) for handle, gpu in zip(handles, gpus)]
+    metrics = server.metrics()
+    lost = [metrics[f'warpcall_resident_ended_total{{device="{gpu}",why="lost"}}'] for gpu in gpus]
+    used = [metrics[f'warpcall_resident_bytes{{device="{gpu}",state="used"}}'] for gpu in gpus]
+    again = outcome(put(client, messages, tensor, gpus[0]), gpus[0])
+    print(f"tensors on {gpus}: {before}; {gpus[0]}'s worker was killed and back after {back} s: "
+          f"{after}, lost {lost}, bytes {used}; put again: {again}")
+    return (server.stop() == 0 and back is not None and before == ["right", "right"]
+            and after == [f"NOT_FOUND {handles[0]} lost", "right"] and lost == [1, 0]
+            and used == [0, len(tensor.data)] and again == "right")
+
+
 def main():
     pack, mode = sys.argv[1], sys.argv[2]
-    checks = {"spread": check_spread, "balance": check_balance, "hop": check_hop}
+    checks = {"spread": check_spread, "balance": check_balance, "hop": check_hop,
+              "residents": check_residents}
     sys.exit(0 if checks[mode](pack) else 1)
 
 

@@ -14,6 +14,7 @@
 #include "server/worker/link.h"
 #include "server/worker/protocol.h"
 #include "server/worker/remote_device.h"
+#include "tests/e2e/eventually.h"
 #include "tests/server/worker/hostile_server.h"
 
 namespace warpcall::worker {
@@ -108,6 +109,9 @@ TEST(HostilePeerTest, AHelloMayEndAnywhereAndHoldAnything) {
   hello = GoodHello();
   hello.memory_bytes = -5;
   EXPECT_THAT(std::string(MadWorker().Greet(&hello, sizeof(hello)).message()), HasSubstr("-5"));
+  hello = GoodHello();
+  hello.resident_bytes_max = -6;
+  EXPECT_THAT(std::string(MadWorker().Greet(&hello, sizeof(hello)).message()), HasSubstr("-6"));
   EXPECT_EQ(MadWorker().Greet(&hello, 7).code(), absl::StatusCode::kUnavailable);
   char long_hello[sizeof(Hello) + 1] = {};
   EXPECT_THAT(std::string(MadWorker().Greet(long_hello, sizeof(long_hello)).message()),
@@ -207,6 +211,68 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
     EXPECT_FALSE(server.Run(request).ok()) << &request - requests.data();
     ASSERT_TRUE(server.Run(GoodRunRequest()).ok()) << &request - requests.data();
   }
+}
+
+// gelu of 1000 floats whose input lies in tensor `number`, and its output in staging.
+RunRequest RequestOfTensor(uint64_t number, uint64_t offset) {
+  RunRequest request = GoodRunRequest();
+  request.residents = 1;
+  request.numbers[0] = number;
+  request.offsets[0] = offset;
+  return request;
+}
+
+TEST(HostilePeerTest, AWorkerUsesNoMoreOfATensorThanItHas) {
+  HostileServer server;
+  ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
+  ASSERT_TRUE(server.Allocate({7, 8192}).ok());
+  ASSERT_TRUE(server.Run(RequestOfTensor(7, 4096)).ok());
+  const auto refused = [&](const RunRequest& request) {
+    const absl::Status status = server.Run(request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_TRUE(server.Run(RequestOfTensor(7, 0)).ok());
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused(RequestOfTensor(7, 4352)),
+              HasSubstr("operand 0 of 4000 bytes begins at 4352 of 8192 in a tensor"));
+  EXPECT_THAT(refused(RequestOfTensor(7, std::numeric_limits<uint64_t>::max() - 255)),
+              HasSubstr("begins at 18446744073709551360 of 8192"));
+  EXPECT_THAT(refused(RequestOfTensor(7, 64)), HasSubstr("a multiple of 256"));
+  EXPECT_THAT(refused(RequestOfTensor(8, 0)), HasSubstr("a tensor's number is 8"));
+  RunRequest request = RequestOfTensor(7, 0);
+  request.residents = 1 << 2;
+  EXPECT_THAT(refused(request), HasSubstr("a set of tensors is 4"));
+  // The output over the input.
+  request = RequestOfTensor(7, 0);
+  request.residents = 3;
+  request.numbers[1] = 7;
+  request.offsets[1] = 3840;
+  EXPECT_THAT(refused(request), HasSubstr("lies in another operand, is 3840"));
+  request.offsets[1] = 4096;
+  EXPECT_TRUE(server.Run(request).ok());
+}
+
+TEST(HostilePeerTest, AWorkerHasATensorFromItsAllocationUntilItIsFreed) {
+  HostileServer server;
+  ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
+  EXPECT_FALSE(server.Run(RequestOfTensor(7, 0)).ok());
+  ASSERT_TRUE(server.Allocate({7, 4096}).ok());
+  EXPECT_THAT(std::string(server.Allocate({7, 4096}).message()),
+              HasSubstr("tensor 7 is there already"));
+  EXPECT_THAT(std::string(server.Allocate({8, 0}).message()), HasSubstr("a tensor's size is 0"));
+  const absl::Status large = server.Allocate({8, uint64_t{1} << 62});
+  EXPECT_EQ(large.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(large.message()),
+              HasSubstr("4611686018427387904 bytes does not fit beside 4096 of others; cpu has"));
+  RunRequest two = {};
+  ToWire(Allocation{8, 4096}, &two);
+  two.residents = 3;
+  EXPECT_THAT(std::string(server.Run(two).message()), HasSubstr("a set of tensors is 3"));
+  server.Free(99);
+  EXPECT_TRUE(server.Run(RequestOfTensor(7, 0)).ok());
+  server.Free(7);
+  EXPECT_TRUE(testing::Eventually([&] { return !server.Run(RequestOfTensor(7, 0)).ok(); }));
+  EXPECT_TRUE(server.Run(GoodRunRequest()).ok());
 }
 
 TEST(HostilePeerTest, AWorkerMapsNoMoreStagingThanThereIs) {

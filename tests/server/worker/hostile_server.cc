@@ -73,4 +73,14 @@ absl::Status HostileServer::Run(const worker::RunRequest& request) {
   return worker::FromWire(reply.status);
 }
 
+absl::Status HostileServer::Allocate(const worker::Allocation& allocation) {
+  worker::RunRequest request = {};
+  worker::ToWire(allocation, &request);
+  return Run(request);
+}
+
+void HostileServer::Free(uint64_t number) {
+  Require(near_.SendStruct(worker::FreeResident{number}).ok());
+}
+
 }  // namespace warpcall::testing

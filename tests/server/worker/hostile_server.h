@@ -29,6 +29,9 @@ class HostileServer {
   absl::Status ShareStaging(uint64_t bytes);
   // Returns the worker's answer to this request.
   absl::Status Run(const worker::RunRequest& request);
+  // Returns the worker's answer to an allocation.
+  absl::Status Allocate(const worker::Allocation& allocation);
+  void Free(uint64_t number);
 
  private:
   CpuDevice device_{2};

@@ -28,6 +28,7 @@
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/worker/protocol.h"
 #include "server/worker/remote_device.h"
+#include "tests/e2e/eventually.h"
 #include "tests/server/fake_device.h"
 #include "tests/server/worker/hostile_server.h"
 
@@ -272,9 +273,17 @@ TEST(WorkerTest, ARequestIsCopiedAsFarAsItIsUsed) {
   EXPECT_EQ(to.inputs[0].dims[1], 100);
   EXPECT_EQ(to.inputs[1].rank, 0);
   EXPECT_EQ(std::string(to.texts), "tanh");
+  from.numbers[0] = 11;
+  from.numbers[1] = 12;
+  from.residents = 2;
+  CopyMessage(from, &to);
+  EXPECT_EQ(to.numbers[0], 0u);
+  EXPECT_EQ(to.numbers[1], 12u);
   from.input_count = 1 << 30;
   from.text_bytes = 1u << 31;
+  from.residents = ~0u;
   CopyMessage(from, &to);
+  EXPECT_EQ(to.numbers[0], 11u);
   EXPECT_EQ(to.inputs[1].rank, 5);
   EXPECT_EQ(to.texts[kTextsBytesMax - 1], 'x');
 }
@@ -299,6 +308,125 @@ TEST(WorkerTest, LanesWorkSideBySideAndNoMoreThanThereAre) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pair.remote().CreateExecutor().status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// identity of 1000 floats whose input or output lies in a tensor that stays.
+struct ResidentWork : Work1000 {
+  ResidentWork(std::shared_ptr<ResidentMemory> tensor, bool is_output, size_t offset = 0)
+      : Work1000("identity") {
+    job.residents.resize(2);
+    job.residents[is_output ? 1 : 0] = {std::move(tensor), offset};
+    (is_output ? job.output_bytes : job.input_bytes) = 0;
+  }
+};
+
+// Copies the floats at the beginning of staging to the tensor, or the tensor's to byte 8192 of
+// staging.
+absl::Status Put(Executor* executor, char* staging, const std::shared_ptr<ResidentMemory>& tensor,
+                 size_t offset = 0) {
+  ResidentWork work(tensor, true, offset);
+  return executor->Run(work.job, {{{staging, 4000}, {nullptr, 0}}});
+}
+absl::Status Get(Executor* executor, char* staging, const std::shared_ptr<ResidentMemory>& tensor,
+                 size_t offset = 0) {
+  ResidentWork work(tensor, false, offset);
+  return executor->Run(work.job, {{{nullptr, 0}, {staging + 8192, 4000}}});
+}
+
+TEST(WorkerTest, ATensorStaysInTheWorkerUntilTheLastReferenceGoes) {
+  CpuDevice device(2);
+  Pair pair(&device);
+  EXPECT_EQ(pair.remote().resident_bytes_max(), CpuDevice::kResidentBytesMax);
+  const std::unique_ptr<Executor> lanes[] = {*pair.remote().CreateExecutor(),
+                                             *pair.remote().CreateExecutor()};
+  auto* const x = reinterpret_cast<float*>(pair.staging());
+  const auto* const y = reinterpret_cast<const float*>(pair.staging() + 8192);
+  const int64_t before = device.memory_usage().used_bytes;
+  auto tensor = std::make_shared<ResidentMemory>(4096 + 4000);
+  x[999] = 1;
+  ASSERT_TRUE(Put(lanes[0].get(), pair.staging(), tensor).ok());
+  EXPECT_EQ(device.memory_usage().used_bytes, before + 4096 + 4000);
+  auto other = std::make_shared<ResidentMemory>(4000);
+  x[999] = 2;
+  ASSERT_TRUE(Put(lanes[1].get(), pair.staging(), tensor, 4096).ok());
+  x[999] = 3;
+  ASSERT_TRUE(Put(lanes[1].get(), pair.staging(), other).ok());
+  for (const auto& lane : lanes) {
+    ASSERT_TRUE(Get(lane.get(), pair.staging(), tensor).ok());
+    EXPECT_EQ(y[999], 1);
+    ASSERT_TRUE(Get(lane.get(), pair.staging(), tensor, 4096).ok());
+    EXPECT_EQ(y[999], 2);
+    ASSERT_TRUE(Get(lane.get(), pair.staging(), other).ok());
+    EXPECT_EQ(y[999], 3);
+  }
+  // No job that follows has operands of the one before.
+  x[999] = 4;
+  Work1000 plain("identity");
+  ASSERT_TRUE(lanes[1]->Run(plain.job, plain.RangesIn(pair.staging())).ok());
+  EXPECT_EQ(y[999], 4);
+  tensor.reset();
+  EXPECT_TRUE(
+      testing::Eventually([&] { return device.memory_usage().used_bytes == before + 4000; }));
+  ASSERT_TRUE(Get(lanes[0].get(), pair.staging(), other).ok());
+  EXPECT_EQ(y[999], 3);
+}
+
+TEST(WorkerTest, ATensorOfZeroBytesTravels) {
+  CpuDevice device(2);
+  Pair pair(&device);
+  auto executor = pair.remote().CreateExecutor();
+  ResidentWork work(std::make_shared<ResidentMemory>(0), true);
+  work.job.problem = *MakeProblem(*work.job.op, {TensorSpec{DataType::kFloat32, {0}}}, {});
+  EXPECT_TRUE((*executor)->Run(work.job, {{{nullptr, 0}, {nullptr, 0}}}).ok());
+}
+
+TEST(WorkerTest, ATensorThatTheDeviceHasNoMemoryForIsRefusedAndMayBeTriedAgain) {
+  CpuDevice device(2);
+  Pair pair(&device);
+  auto executor = pair.remote().CreateExecutor();
+  const auto huge = static_cast<size_t>(device.properties().memory_bytes) + 1;
+  const absl::Status status =
+      Put(executor->get(), pair.staging(), std::make_shared<ResidentMemory>(huge));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(RejectReasonOf(status), RejectReason::kDeviceMemory);
+  EXPECT_TRUE(RetryPushbackMs(status).has_value());
+  EXPECT_TRUE(pair.remote().healthy());
+  EXPECT_TRUE(Put(executor->get(), pair.staging(), std::make_shared<ResidentMemory>(4000)).ok());
+}
+
+TEST(WorkerTest, ATensorIsLostWithItsWorker) {
+  CpuDevice device(2);
+  Pair pair(&device);
+  std::atomic<int64_t> reported{0};
+  std::atomic<bool> was_healthy{false};
+  pair.remote().OnLost([&] {
+    was_healthy = was_healthy || pair.remote().healthy();
+    reported = pair.remote().memory_losses();
+  });
+  auto executor = pair.remote().CreateExecutor();
+  auto* const x = reinterpret_cast<float*>(pair.staging());
+  auto lost = std::make_shared<ResidentMemory>(4000);
+  ASSERT_TRUE(Put(executor->get(), pair.staging(), lost).ok());
+  EXPECT_EQ(pair.remote().memory_losses(), 0);
+  pair.CutConnections();
+  while (pair.remote().restarts() < 1 || !pair.remote().healthy())
+    absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(pair.remote().memory_losses(), 1);
+  EXPECT_EQ(reported, 1) << "while there was no worker";
+  EXPECT_FALSE(was_healthy);
+  // The next worker has as many tensors, and never one of the last worker's.
+  auto kept = std::make_shared<ResidentMemory>(4000);
+  x[999] = 5;
+  ASSERT_TRUE(Put(executor->get(), pair.staging(), kept).ok());
+  const absl::Status status = Get(executor->get(), pair.staging(), lost);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ(RejectReasonOf(status), RejectReason::kDeviceLost);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cpu: a tensor was lost with the worker"));
+  EXPECT_TRUE(pair.remote().healthy());
+  lost.reset();
+  ASSERT_TRUE(Get(executor->get(), pair.staging(), kept).ok());
+  EXPECT_EQ(reinterpret_cast<const float*>(pair.staging() + 8192)[999], 5);
+  pair.remote().OnLost(nullptr);
 }
 
 TEST(WorkerTest, RefusalsKeepTheirReasonAndHint) {
@@ -428,7 +556,9 @@ TEST(WorkerTest, AThirdFailureWithinAMinuteLosesTheDeviceForGood) {
   CpuDevice device(2);
   Pair pair(&device);
   absl::Notification lost;
-  pair.remote().OnLost([&lost] { lost.Notify(); });
+  pair.remote().OnLost([&] {
+    if (pair.remote().lost()) lost.Notify();
+  });
   auto executor = pair.remote().CreateExecutor();
   pair.RefuseStarts();
   pair.CutConnections();
