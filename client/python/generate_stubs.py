@@ -41,6 +41,8 @@ OPTIONS = """\
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
 """
 
 

@@ -20,12 +20,14 @@ from ._proto import (
     KernelInfo,
     LaunchInfo,
     SourceFile,
+    TensorInfo,
     TensorSpec,
     Timing,
     TunedClass,
 )
-from ._reports import Benchmark, BenchmarkRow, Description, plot
+from ._reports import Benchmark, BenchmarkRow, Description, Tensors, plot
 from ._request import Blocks
+from ._residents import Resident
 from ._result import Result
 from ._retry import Retry
 from ._version import VERSION as __version__
@@ -66,12 +68,15 @@ __all__ = [
     "NotFound",
     "PermissionDenied",
     "Profile",
+    "Resident",
     "ResourceExhausted",
     "Result",
     "Retry",
     "ServerInfoResponse",
     "SourceFile",
+    "TensorInfo",
     "TensorSpec",
+    "Tensors",
     "Timing",
     "TunedClass",
     "Unauthenticated",

@@ -7,7 +7,7 @@ import dataclasses
 import numbers
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -15,18 +15,29 @@ from typing import Any, TypeVar
 import grpc
 
 from . import _channel
+from ._arrays import Array
 from ._channel import Methods, Target, call_metadata
 from ._execute import encode_extras, encode_ready
 from ._futures import CallFuture, Cancellation
 from ._process import Home
 from ._profile import Profile, ProfileCalls
-from ._request import STREAM_BYTES, Request
+from ._proto import PutResponse
+from ._request import STREAM_BYTES, Put, Request
+from ._residents import ResidentBase
 from ._result import Ceiling, Result, bad_response, ready_result
 from ._retry import Budget, Retry, Schedule
-from ._stream import StreamSession
+from ._stream import GetSession, PutSession, Session, StreamSession
 from ._striped import KernelCache, StripedCall
-from ._stripes import STRIPE_BYTES_MIN, is_large_enough, plan_stripes
-from .errors import Cancelled, Error, InvalidArgument, Unimplemented, make_error
+from ._stripes import STRIPE_BYTES_MIN, division_of, is_large_enough, plan_stripes
+from .errors import (
+    Cancelled,
+    Error,
+    InvalidArgument,
+    NotFound,
+    Refusal,
+    Unimplemented,
+    make_error,
+)
 
 CLOSED = "the client is closed"
 _CANCELLED = "the call was cancelled"
@@ -69,6 +80,7 @@ class Calls:
         self._home = Home()
         self._channels = target.open(grpc)
         self.kernels = KernelCache(self._list_kernels)
+        self._put_device = ""
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None  # for futures of streams and stripes
@@ -114,6 +126,9 @@ class Calls:
         timeout = self._timeout if timeout is None else check_timeout(timeout)
         return None if timeout is None else time.monotonic() + timeout
 
+    def terms(self, timeout: float | None) -> Terms:
+        return Terms(self.deadline(timeout), call_metadata(self._metadata))
+
     # ---- calls that block ----
 
     def run_ready(
@@ -137,15 +152,20 @@ class Calls:
 
     def run(self, request: Request) -> Result:
         self._home.check()
-        deadline = self.deadline(request.timeout)
+        terms = self.terms(request.timeout)
         if self._may_stripe(request):
-            terms = Terms(deadline, call_metadata(self._metadata), Cancellation())
-            striped = self._plan(request, terms)
+            striping = dataclasses.replace(terms, cancellation=Cancellation())
+            striped = self._plan(request, striping)
             if striped is not None:
-                return self._run_stripes(striped, terms)
-        if request.streams:
-            return self._stream(request, Terms(deadline, call_metadata(self._metadata)))
-        return request.finish(self.unary(_channel.EXECUTE, request.encode(), deadline))
+                return self._run_stripes(striped, striping)
+
+        def make() -> Result:
+            if self._streams(request, terms):
+                return self._execute_stream(request, terms)
+            data = self.unary(_channel.EXECUTE, request.encode(), terms.deadline)
+            return request.finish(data)
+
+        return self._restoring(request.residents if request.repeatable else (), terms, make)
 
     def unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
         methods, metadata = self._methods, call_metadata(self._metadata)
@@ -225,7 +245,7 @@ class Calls:
         schedule: Schedule | None = None
         self._home.check()
         while True:
-            refused: tuple[str, str, float | None]
+            refused: Refusal
             try:
                 value: Value = self._channels.call(attempt, may_repeat)
             except grpc.RpcError as error:
@@ -242,10 +262,10 @@ class Calls:
                 return value
             if schedule is None:
                 schedule = Schedule(self._retry, self._budget)
-            code, message, pushback = refused
-            pause = (
-                schedule.next(code, pushback, time.monotonic(), deadline) if may_repeat() else None
-            )
+            pause = None
+            if may_repeat():
+                now = time.monotonic()
+                pause = schedule.next(refused.code, refused.pushback, now, deadline)
             stop = self._closed if cancellation is None else cancellation.event
             stopped = pause is not None and stop.wait(pause)
             if self.closed:
@@ -253,13 +273,39 @@ class Calls:
             if stopped:
                 raise Cancelled(_CANCELLED)
             if pause is None:
-                raise make_error(code, message, pushback)
+                raise make_error(refused)
 
-    def _stream(self, request: Request, terms: Terms) -> Result:
-        def attempt(methods: Methods) -> Result:
-            session, call = StreamSession(request), None
+    def _streams(self, request: Request, terms: Terms) -> bool:
+        """True if the request goes by ExecuteStream, which takes Residents only as inputs that all
+        parts of the problem share: a call with others is one message, however large."""
+        if not request.streams or not request.residents or not request.repeatable:
+            return request.streams
+        kernel = self.kernels.find(request.call.kernel, terms.deadline)
+        if kernel is None:
+            return False
+        division = division_of(request.inputs, request.call.attributes, kernel)
+        return division is not None and not any(
+            isinstance(item, ResidentBase) for item in division.split(request.inputs)
+        )
+
+    def _execute_stream(self, request: Request, terms: Terms) -> Result:
+        return self._stream(
+            _channel.EXECUTE_STREAM, lambda: StreamSession(request), terms, request.repeatable
+        )
+
+    def _stream(
+        self,
+        method: str,
+        make_session: Callable[[], Session[Value]],
+        terms: Terms,
+        repeatable: bool = True,
+    ) -> Value:
+        """A call of a stream method; each attempt has a session of its own."""
+
+        def attempt(methods: Methods) -> Value:
+            session, call = make_session(), None
             try:
-                call = methods[_channel.EXECUTE_STREAM](
+                call = methods[method](
                     session.messages(), timeout=time_left(terms.deadline), metadata=terms.metadata
                 )
                 if terms.cancellation is not None:
@@ -278,14 +324,62 @@ class Calls:
                         terms.cancellation.discard(call)
             return session.result()
 
-        return self._retried(
-            attempt, terms.deadline, lambda: request.repeatable, terms.cancellation
+        return self._retried(attempt, terms.deadline, lambda: repeatable, terms.cancellation)
+
+    # ---- tensors that stay ----
+
+    def put(self, put: Put, terms: Terms) -> tuple[Put, PutResponse]:
+        """Puts a tensor. Returns what puts it again, on the same device, and the answer. The first
+        one decides the device of all that leave the choice to the server."""
+        check_one_server(self._target)
+        put = put.pinned(self._put_device)
+        response = self._put(put, terms)
+        if not put.header.device and not self._put_device:
+            self._put_device = response.device
+        return put.moved(response.device), response
+
+    def _put(self, put: Put, terms: Terms) -> PutResponse:
+        if put.header.sha256:
+            try:
+                return self._stream(_channel.PUT, lambda: PutSession(put, question=True), terms)
+            except NotFound:
+                pass
+        return self._stream(_channel.PUT, lambda: PutSession(put), terms, put.repeatable)
+
+    def get(self, resident: ResidentBase, terms: Terms) -> Array:
+        resident.check(self._target.address)
+        return self._restoring(
+            [resident],
+            terms,
+            lambda: self._stream(_channel.GET, lambda: GetSession(resident.handle), terms),
         )
+
+    def _restoring(
+        self, residents: Sequence[ResidentBase], terms: Terms, make: Callable[[], Value]
+    ) -> Value:
+        """Returns what `make` does, if need be a second time after the server has lost residents
+        that could be put again."""
+        if not residents:
+            return make()
+
+        def restore(resident: ResidentBase, lost: Mapping[str, str]) -> bool:
+            return resident.restore(
+                lost, time_left(terms.deadline), lambda source: self._put(source, terms)
+            )
+
+        try:
+            return make()
+        except NotFound as error:
+            lost = error.lost_handles
+            if not lost or not all(restore(each, lost) for each in dict.fromkeys(residents)):
+                raise
+        return make()
 
     # ---- stripes ----
 
     def _may_stripe(self, request: Request) -> bool:
-        return self._target.connections > 1 and is_large_enough(request)
+        several = self._target.connections > 1
+        return several and not request.stays and is_large_enough(request)
 
     def _plan(self, request: Request, terms: Terms) -> StripedCall | None:
         """The call in stripes; None when it is to be sent whole."""
@@ -301,7 +395,7 @@ class Calls:
                 b"", timeout=time_left(deadline), metadata=self._metadata or None
             )
         except grpc.RpcError as error:
-            raise make_error(*self._target.refusal(error)) from None
+            raise make_error(self._target.refusal(error)) from None
         return data
 
     def _run_stripes(self, striped: StripedCall, terms: Terms) -> Result:
@@ -330,8 +424,15 @@ class Calls:
 
     def _attempts(self, request: Request, terms: Terms) -> Result:
         """A call, whole or of one stripe, that another thread may cancel."""
-        if request.streams:
-            return self._stream(request, terms)
+        return self._restoring(
+            request.residents if request.repeatable else (),
+            terms,
+            lambda: self._attempts_whole(request, terms),
+        )
+
+    def _attempts_whole(self, request: Request, terms: Terms) -> Result:
+        if self._streams(request, terms):
+            return self._execute_stream(request, terms)
         message, cancellation = request.encode(), terms.cancellation or Cancellation()
 
         def attempt(methods: Methods) -> bytes:
@@ -438,14 +539,20 @@ class Calls:
         others = self._channels.after_refusal(methods, call)
         if others is not None and not future.done():
             return self._begin(pending, others)
-        code, message, pushback = self._target.refusal(call)
-        pause = pending.schedule.next(code, pushback, time.monotonic(), pending.terms.deadline)
+        refused = self._target.refusal(call)
+        now, deadline = time.monotonic(), pending.terms.deadline
+        pause = pending.schedule.next(refused.code, refused.pushback, now, deadline)
         if pause is not None and not future.done() and self._begin_later(pending, pause):
             return
+        closed = self._closed.is_set()
+        if refused.lost_handles and not future.done() and not closed:
+            # What puts them again may wait, as this thread must not.
+            cancellation = Cancellation()
+            future.on_cancel(cancellation.cancel)
+            terms = dataclasses.replace(pending.terms, cancellation=cancellation)
+            return self._in_pool(lambda: self._work(future, pending.request, terms))
         if future.claim():
-            closed = self._closed.is_set()
-            error = Cancelled(CLOSED) if closed else make_error(code, message, pushback)
-            future.set_exception(error)
+            future.set_exception(Cancelled(CLOSED) if closed else make_error(refused))
 
     def _begin_later(self, pending: _Pending, pause: float) -> bool:
         def begin() -> None:
@@ -471,6 +578,23 @@ class Calls:
         if pending.future.done():  # by now, or before it was kept
             abort()
         return True
+
+
+def check_one_server(target: Target) -> None:
+    """Raises InvalidArgument where calls may go to several servers: a tensor is on one."""
+    if target.is_several:
+        raise InvalidArgument(
+            f"{target.address} may stand for several servers, and a tensor stays on one: name one"
+            " server, or a sticky front"
+        )
+
+
+def check_residents(request: Request, target: Target) -> None:
+    """Raises InvalidArgument for a call whose tensors are or would be on another server."""
+    for resident in request.residents:
+        resident.check(target.address)
+    if request.keeps:
+        check_one_server(target)
 
 
 def check_begun(begun: bool) -> None:

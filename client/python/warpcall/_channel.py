@@ -19,7 +19,7 @@ import grpc
 
 from ._address import HttpProxy, explain_connection, http_proxy_for, parse_address
 from ._process import check_may_open
-from .errors import InvalidArgument, parse_pushback
+from .errors import InvalidArgument, Refusal, parse_lost_handles, parse_pushback
 
 Metadata = tuple[tuple[str, str], ...]
 Pem = Union[str, "os.PathLike[str]", bytes]
@@ -45,7 +45,16 @@ BENCHMARK_STREAM = _SERVICE + "BenchmarkStream"
 TUNE = _SERVICE + "Tune"
 PROFILE = _SERVICE + "Profile"
 DESCRIBE = _SERVICE + "Describe"
-_UNARY = (EXECUTE, LIST_KERNELS, LIST_DEVICES, SERVER_INFO, BENCHMARK, TUNE, PROFILE, DESCRIBE)
+PUT = _SERVICE + "Put"
+GET = _SERVICE + "Get"
+FREE = _SERVICE + "Free"
+LIST_TENSORS = _SERVICE + "ListTensors"
+_UNARY = (
+    *(EXECUTE, LIST_KERNELS, LIST_DEVICES, SERVER_INFO, BENCHMARK, TUNE, PROFILE, DESCRIBE),
+    *(FREE, LIST_TENSORS),
+)
+# A stream of one message and a single message are one thing on the wire.
+_STREAMS = (EXECUTE_STREAM, PUT, GET)
 
 # The C++ client's, with its reasons (client/cpp/rpc/channel.cc).
 _FRAME_BYTES = 4 << 20
@@ -127,6 +136,11 @@ class Target:
         if not self.stall_timeout > 0:
             raise InvalidArgument(f"stall_timeout is {self.stall_timeout}; it must be over 0")
 
+    @property
+    def is_several(self) -> bool:
+        """True if the address may stand for several servers, among which this client chooses."""
+        return self.address.startswith(_SEVERAL)
+
     def open(self, module: Any) -> Channels:
         """Channels of `module`, which is grpc or grpc.aio. They connect with the first call.
         Raises Cancelled in a process that was forked from one that had opened some."""
@@ -135,7 +149,7 @@ class Target:
             make = partial(module.insecure_channel, self.address)
         else:
             make = partial(module.secure_channel, self.address, self.tls.credentials())
-        return Channels(make, self._options(), self.address.startswith(_SEVERAL))
+        return Channels(make, self._options(), self.is_several)
 
     def _options(self) -> list[Options]:
         """Returns the options of each connection's channels."""
@@ -147,7 +161,7 @@ class Target:
                 max(1, round(min(self.stall_timeout * 1000, _NEVER_MS))),
             ),
         ]
-        if self.address.startswith(_SEVERAL):
+        if self.is_several:
             options += [
                 ("grpc.service_config", _TURNS),
                 ("grpc.dns_min_time_between_resolutions_ms", 1000 * _RESOLUTION_SECONDS),
@@ -159,16 +173,16 @@ class Target:
     def metadata(self) -> Metadata:
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
 
-    def refusal(self, error: Any) -> tuple[str, str, float | None]:
-        """Returns (code's name, message, pushback in seconds) of a call that gRPC reports as
-        failed. A call that was cut between the client and the server is UNAVAILABLE, as when the
-        connection is lost."""
+    def refusal(self, error: Any) -> Refusal:
+        """The status of a call that gRPC reports as failed. A call that was cut between the client
+        and the server is UNAVAILABLE, as when the connection is lost."""
         code = error.code()
         name, message = "UNKNOWN" if code is None else code.name, error.details() or ""
         if name in _BROKEN_OFF_CODES and _BROKEN_OFF.match(message):
             name, message = "UNAVAILABLE", f"the call was broken off on its way: {message}"
         message = explain_connection(name, message, self.address, self.proxy)
-        return name, message, parse_pushback(error.trailing_metadata())
+        trailers = error.trailing_metadata()
+        return Refusal(name, message, parse_pushback(trailers), parse_lost_handles(trailers))
 
 
 def target_of(
@@ -204,7 +218,7 @@ class Methods:
         self.channels = channels
         self._stubs = [
             {
-                EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
+                **{name: channel.stream_stream(name) for name in _STREAMS},
                 BENCHMARK_STREAM: channel.unary_stream(BENCHMARK_STREAM),
                 **{name: channel.unary_unary(name) for name in _UNARY},
             }

@@ -12,6 +12,7 @@ from typing import Any
 from . import _channel
 from ._arrays import Array
 from ._benchmark import BenchmarkCalls, OnRow
+from ._calls import check_residents
 from ._channel import TLS, Target, target_of
 from ._execute import Call
 from ._fast import open_calls
@@ -22,12 +23,32 @@ from ._inspect import (
     parse_problem,
 )
 from ._kernels import KernelMethods
-from ._messages import ServerInfoResponse, list_kernels_request
+from ._messages import ServerInfoResponse, encode, list_kernels_request
 from ._profile import Profile, ProfileCalls
 from ._progress import Progress, counting, length_of
-from ._proto import AttributeValue, DeviceInfo, KernelInfo, ListDevicesResponse, ListKernelsResponse
-from ._reports import Benchmark, Description, decoded, take_description
-from ._request import Options, Request, are_the_callers, call_of, inputs_of
+from ._proto import (
+    AttributeValue,
+    DeviceInfo,
+    FreeResponse,
+    KernelInfo,
+    ListDevicesResponse,
+    ListKernelsResponse,
+    ListTensorsResponse,
+    TensorInfo,
+)
+from ._reports import Benchmark, Description, Tensors, decoded, take_description
+from ._request import (
+    Options,
+    Put,
+    Request,
+    are_the_callers,
+    call_of,
+    free_request,
+    inputs_of,
+    keep_ttl_ns,
+    put_of,
+)
+from ._residents import Resident
 from ._result import Result
 from ._retry import Retry
 from .errors import InvalidArgument
@@ -59,31 +80,39 @@ class Client(KernelMethods):
         out: Array | None = None,
         dtype: Any = None,
         request_id: str = "",
+        keep: bool = False,
+        keep_ttl: float | None = None,
         **attributes: AttributeValue,
     ) -> Result:
         """Runs a kernel and waits for its result.
 
         `inputs`: NumPy arrays, objects with `__dlpack__` in host memory or `__array__`, lists and
-        numbers. Arrays that are not contiguous and little-endian are copied once.
+        numbers, Residents and results that were kept. Arrays that are not contiguous and
+        little-endian are copied once. A call with Residents runs on their device. The client puts
+        those that the server lost again if it can (see `put`), within `timeout`, once a call.
         `implementation`: a family ("cuda"), or one variant of it ("cuda:two_pass"); default:
         server's choice.
         `device`: "cpu", "cuda:0"; default: server's choice.
         `timeout`: seconds, retries included; None: the client's.
         `out`: an array of the result's type and shape to write it to.
-        `dtype`: the type to convert inputs to; "bfloat16" reads uint16 arrays as raw bits.
+        `dtype`: the type to convert arrays to; "bfloat16" reads uint16 arrays as raw bits.
+        `keep`: True leaves the outputs on the device: the result has Residents, no arrays.
+        `keep_ttl`: seconds after their last use when the server ends them; None: the server's
+        `--resident_ttl_seconds`.
         `attributes`: the kernel's, by name.
 
         Raises a class of warpcall.Error.
         """
         calls = self._calls
-        if out is None and dtype is None:
+        if out is None and dtype is None and not keep and keep_ttl is None:
             names = (kernel, implementation, device)
             extras = (request_id, attributes)
             result = calls.run_ready(names, inputs, extras, timeout, self._ceiling)
             if result is not None:
                 return result
-        call = Call(kernel, implementation, device, request_id, attributes)
-        return calls.run(Request(call, inputs, Options(timeout, out, dtype), self._ceiling))
+        stays = keep_ttl_ns(keep, keep_ttl)
+        call = Call(kernel, implementation, device, request_id, attributes, stays)
+        return calls.run(self._request(call, inputs, Options(timeout, out, dtype)))
 
     def submit(
         self,
@@ -95,6 +124,8 @@ class Client(KernelMethods):
         out: Array | None = None,
         dtype: Any = None,
         request_id: str = "",
+        keep: bool = False,
+        keep_ttl: float | None = None,
         **attributes: AttributeValue,
     ) -> Future[Result]:
         """Begins a call and returns a future of its result. Takes the arguments of `run`. Inputs of
@@ -104,10 +135,15 @@ class Client(KernelMethods):
         `Blocks(x.shape, x.dtype, [x])` avoids the copy: the call reads it while it runs, and it
         belongs to the call until the future is done.
         """
-        call = Call(kernel, implementation, device, request_id, attributes)
-        options = Options(timeout, out, dtype)
-        request = Request(call, inputs, options, self._ceiling)
+        stays = keep_ttl_ns(keep, keep_ttl)
+        call = Call(kernel, implementation, device, request_id, attributes, stays)
+        request = self._request(call, inputs, Options(timeout, out, dtype))
         return self._calls.submit(request, reused=True)
+
+    def _request(self, call: Call, inputs: Sequence[object], options: Options) -> Request:
+        request = Request(call, inputs, options, self._ceiling, self._resident)
+        check_residents(request, self._target)
+        return request
 
     def map(
         self,
@@ -149,7 +185,7 @@ class Client(KernelMethods):
                 reused = window > 1 and not are_the_callers(batches)
                 for batch in batches:
                     call, rest = call_of(kernel, options)
-                    request = Request(call, inputs_of(batch), rest, self._ceiling)
+                    request = self._request(call, inputs_of(batch), rest)
                     pending.append(self._calls.submit(request, reused))
                     if len(pending) >= window:
                         yield pending.popleft().result()
@@ -160,6 +196,71 @@ class Client(KernelMethods):
         finally:
             for future in pending:
                 future.cancel()
+
+    # ---- tensors that stay ----
+
+    def put(
+        self,
+        x: Any,
+        *,
+        ttl: float | None = None,
+        label: str = "",
+        device: str = "",
+        dtype: Any = None,
+        evictable: bool = False,
+        sha256: bool = False,
+        keep_source: bool = True,
+        timeout: float | None = None,
+    ) -> Resident:
+        """Puts a tensor on a device of the server, where it stays, and returns it as an input of
+        any number of calls.
+
+            with gpu.put(weight) as w:
+                y = gpu.linear(x, w, bias)
+
+        `x`, `dtype`: an input, as for `run`; Blocks too.
+        `ttl`: seconds after its last use when the server ends the tensor; None: the server's
+        `--resident_ttl_seconds`.
+        `label`: for people, in `tensors()`; at most 256 bytes.
+        `device`: "cpu", "cuda:0"; default: that of the client's first put, for which the server
+        chose. The inputs of a call have to be on one device.
+        `evictable`: True lets the server end the tensor when another needs the memory.
+        `sha256`: True asks first by digest whether the server has the content, and then sends none
+        (`Resident.existed`).
+        `keep_source`: True keeps the array, or a copy if it is writeable, so that the client can
+        put it again, at most once a minute, when a call finds it expired, evicted, or lost with its
+        device or server. False, as with Blocks: such a call raises NotFound (`lost_handles`).
+        `timeout`: seconds, retries included; None: the client's.
+
+        Raises InvalidArgument for a client whose address may stand for several servers,
+        ResourceExhausted when there is no room, and the errors of `run`.
+        """
+        put = put_of(x, dtype, device, ttl, label, evictable, sha256, keep_source)
+        put, response = self._calls.put(put, self._calls.terms(timeout))
+        return self._resident(put.info(response), put.source, response.existed)
+
+    def free(self, *tensors: Any, timeout: float | None = None) -> FreeResponse:
+        """Frees tensors, which are Residents, kept results or handles: `bytes` freed on the server,
+        and handles that were `unknown` there. Calls that use them at this moment keep them until
+        they end."""
+        data = self._calls.unary(
+            _channel.FREE, encode(free_request(tensors)), self._calls.deadline(timeout)
+        )
+        return decoded(FreeResponse, data)
+
+    def tensors(self, *, timeout: float | None = None) -> Tensors[Resident]:
+        """Returns the caller's tensors on the server as Residents, oldest first; prints as a table.
+        Without tokens or certificates all callers are one. These Residents have no source."""
+        data = self._calls.unary(_channel.LIST_TENSORS, b"", self._calls.deadline(timeout))
+        return Tensors(map(self._resident, decoded(ListTensorsResponse, data).tensors))
+
+    def _get(self, resident: Resident, timeout: float | None) -> Array:
+        return self._calls.get(resident, self._calls.terms(timeout))
+
+    def _resident(
+        self, info: TensorInfo, source: Put | None = None, existed: bool = False
+    ) -> Resident:
+        return Resident(self, self._target.address, info, source, existed)
 
     # ---- lists ----
 

@@ -15,15 +15,26 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from . import _wire as wire
-from ._arrays import NDARRAY, READY, WIRE_DTYPES, Array, Operand, as_type, from_bytes
+from ._arrays import (
+    ITEM_BYTES,
+    NDARRAY,
+    READY,
+    WIRE_DTYPES,
+    Array,
+    Operand,
+    as_type,
+    from_bytes,
+)
 from ._messages import decode, encode_attributes
-from ._proto import DATA_TYPES, LaunchInfo, TensorSpec, Timing
+from ._proto import DATA_TYPES, LaunchInfo, TensorInfo, TensorSpec, Timing
+from ._residents import ResidentBase
 
 # The least that a message of gRPC cannot hold: its length is sent in 32 bits.
 MESSAGE_BYTES_MAX = (1 << 32) - 1
 
 # Fields of an ExecuteResponse.
 _IMPLEMENTATION, _DEVICE, _TIMING, _LAUNCH, _REQUEST_ID = range(2, 7)
+_RESIDENT_BYTES = 7
 _SUBMESSAGES = (_TIMING, _LAUNCH)
 _SMALL_TAGS = bytes(number << 3 | wire.BYTES for number in range(_IMPLEMENTATION, _REQUEST_ID + 1))
 
@@ -36,6 +47,9 @@ class Call(NamedTuple):
     device: str = ""
     request_id: str = ""
     attributes: Mapping[str, object] = {}
+    keep_ttl_ns: int | None = None
+    """For how long outputs stay on the device after their last use, 0: as long as the server's own
+    time to live; None: they are sent."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -65,17 +79,27 @@ def encode_extras(request_id: str, attributes: Mapping[str, object]) -> bytes:
 
 def _call_bytes(call: Call) -> bytes:
     """Returns all of an ExecuteRequest but its tensors."""
-    names = _names(call.kernel, call.implementation, call.device)
-    return names + encode_extras(call.request_id, call.attributes)
+    out = _names(call.kernel, call.implementation, call.device)
+    out += encode_extras(call.request_id, call.attributes)
+    if call.keep_ttl_ns is not None:
+        out += wire.varint_field(7, True) + wire.varint_field(8, call.keep_ttl_ns)
+    return out
 
 
-def encode_request(call: Call, operands: Sequence[Operand]) -> bytes:
+def _encode_handle(resident: ResidentBase) -> bytes:
+    """An ExecuteRequest.inputs."""
+    return wire.bytes_field(3, wire.bytes_field(4, resident.handle.encode()))
+
+
+def encode_request(call: Call, inputs: Sequence[Operand | ResidentBase]) -> bytes:
     """An ExecuteRequest; the one copy of the tensors."""
     pieces: list[Any] = [_call_bytes(call)]
-    for operand in operands:
-        data = operand.data
-        pieces.append(_tensor_prefix(operand.data_type, operand.shape, data.nbytes))
-        pieces.append(data)
+    for item in inputs:
+        if isinstance(item, ResidentBase):
+            pieces.append(_encode_handle(item))
+        else:
+            pieces.append(_tensor_prefix(item.data_type, item.shape, item.data.nbytes))
+            pieces.append(item.data)
     return b"".join(pieces)
 
 
@@ -112,9 +136,15 @@ def encode_ready(
     return b"".join(pieces) if first is None and bytes_max > 0 else None
 
 
-def encode_header(call: Call, specs: Sequence[tuple[int, tuple[int, ...]]]) -> bytes:
-    """The ExecuteRequest that opens a stream: types and shapes without data."""
-    return _call_bytes(call) + b"".join(_tensor_prefix(*spec, None) for spec in specs)
+def encode_header(call: Call, inputs: Sequence[Any]) -> bytes:
+    """The ExecuteRequest that opens a stream: handles, and types and shapes without data.
+    `inputs`: Operands, Blocks and Residents."""
+    return _call_bytes(call) + b"".join(
+        _encode_handle(item)
+        if isinstance(item, ResidentBase)
+        else _tensor_prefix(item.data_type, item.shape, None)
+        for item in inputs
+    )
 
 
 class TensorView(NamedTuple):
@@ -123,10 +153,11 @@ class TensorView(NamedTuple):
     data_type: int = 0
     shape: tuple[int, ...] = ()
     span: tuple[int, int] = (0, 0)
+    handle: str = ""
 
 
 def _read_tensor(data: bytes, at: int, end: int) -> TensorView:
-    data_type, span = 0, (0, 0)
+    data_type, span, handle = 0, (0, 0), ""
     shape: list[int] = []
     for number, wire_type, value, stop in wire.fields(data, at, end):
         if number == 3 and wire_type == wire.BYTES:
@@ -135,24 +166,29 @@ def _read_tensor(data: bytes, at: int, end: int) -> TensorView:
             shape += wire.read_integers(data, wire_type, value, stop)
         elif number == 1 and wire_type == wire.VARINT:
             data_type = wire.signed32(value)
-    return TensorView(data_type, tuple(shape), span)
+        elif number == 4 and wire_type == wire.BYTES:
+            handle = wire.read_text(data, value, stop)
+    return TensorView(data_type, tuple(shape), span, handle)
 
 
 class Response:
     """A view of an encoded ExecuteResponse. Fields other than tensors are decoded on first use."""
 
-    __slots__ = ("_data", "_parts", "tensors")
+    __slots__ = ("_data", "_parts", "resident_bytes", "tensors")
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
         """Raises WireError for bytes that are no such message."""
         self._data = data
         self.tensors: list[TensorView] = []
         self._parts: dict[int, bytes] = {}
+        self.resident_bytes = 0
         self._read(at, len(data) if end is None else end)
 
     def _read(self, at: int, end: int) -> None:
         parts = self._parts
         for number, wire_type, value, stop in wire.fields(self._data, at, end):
+            if (number, wire_type) == (_RESIDENT_BYTES, wire.VARINT):
+                self.resident_bytes = wire.signed(value)
             if wire_type != wire.BYTES:
                 continue
             if number == 1:
@@ -194,6 +230,22 @@ class Response:
             if tensor.data_type not in DATA_TYPES or any(size < 0 for size in tensor.shape):
                 raise ValueError(f"a tensor of data type {tensor.data_type}, {tensor.shape}")
         return [TensorSpec(DATA_TYPES[t.data_type], t.shape) for t in self.tensors]
+
+    def kept(self) -> list[TensorInfo]:
+        """The outputs, which stay on the device. Raises ValueError for one that has no handle or
+        no type."""
+        if any(not tensor.handle for tensor in self.tensors):
+            raise ValueError("an output without a handle")
+        return [
+            TensorInfo(
+                view.handle,
+                device=self.device,
+                data_type=spec.data_type,
+                shape=spec.shape,
+                bytes=math.prod(spec.shape) * ITEM_BYTES[spec.data_type],
+            )
+            for view, spec in zip(self.tensors, self.specs(), strict=True)
+        ]
 
     def timing(self) -> Timing:
         return decode(Timing, self._parts.get(_TIMING, b""))

@@ -1,8 +1,9 @@
 """Calls by the C++ client, where its module is installed: `pip install 'warpcall[fast]'`.
 
 The module, warpcall_fast, makes Execute's calls, with their retries, stripes and streams. Pure
-Python makes all others: other methods, inputs that are Blocks instead of arrays, clients with TLS
-or a token, and those for asyncio except for their large calls.
+Python makes all others: other methods, inputs that are Blocks or Residents instead of arrays, calls
+that keep their outputs, clients with TLS or a token, and those for asyncio except for their large
+calls.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ._request import Request
 from ._result import NO_OUTPUTS, Ceiling, Result, bad_response
 from ._retry import Retry
 from ._version import CHECKOUT, VERSION
-from .errors import Cancelled, make_error
+from .errors import Cancelled, Refusal, make_error
 
 # Inputs of this size or more use ExecuteStream with one connection: results then come back while
 # inputs are on their way. With several connections each has a stripe, up to the largest message of
@@ -79,6 +80,8 @@ class FastResponse:
     """Fields of an answer beside its outputs."""
 
     __slots__ = ("_answer",)
+
+    resident_bytes = 0  # calls with Residents are not the module's
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer
@@ -153,7 +156,7 @@ class FastCalls(Calls):
         return Result(names[0], (FastResponse, answer), _arrays(answer), ceiling, answer.stripes)
 
     def run(self, request: Request) -> Result:
-        if not request.repeatable:
+        if not self._is_native(request):
             return super().run(request)
         terms = Terms(self.deadline(request.timeout), call_metadata(()))
         # A thread that is in a large call cannot be interrupted; the main one has to be for Ctrl-C.
@@ -168,6 +171,9 @@ class FastCalls(Calls):
         finally:
             del future  # its error's traceback leads here
 
+    def _is_native(self, request: Request) -> bool:
+        return request.repeatable and not request.stays
+
     def _may_stripe(self, request: Request) -> bool:
         return False  # the module does, of itself
 
@@ -175,7 +181,7 @@ class FastCalls(Calls):
         return True
 
     def _attempts(self, request: Request, terms: Terms) -> Result:
-        if not request.repeatable:
+        if not self._is_native(request):
             return super()._attempts(request, terms)
         cancellation = terms.cancellation
         ended_by = None
@@ -208,7 +214,7 @@ class FastCalls(Calls):
         if type(answer) is _module.Refusal:
             if self.closed:
                 raise Cancelled(CLOSED)
-            raise make_error(answer.code, answer.message, answer.pushback)
+            raise make_error(Refusal(answer.code, answer.message, answer.pushback))
 
 
 def _number(value: object) -> Any:

@@ -19,6 +19,8 @@ class KernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Result:
         """y = x"""
 
@@ -34,6 +36,8 @@ class KernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Result:
         """Gaussian error linear unit, element by element
 
@@ -53,6 +57,8 @@ class KernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Result:
         """exp(x - max) / sum along one axis
 
@@ -74,6 +80,8 @@ class KernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Result:
         """c[..., m, n] = a[..., m, k] x b[..., k, n]; batch dimensions broadcast
 
@@ -103,6 +111,8 @@ class KernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Result:
         """any chain of elementwise operations, row reductions and broadcasts in one pass
 
@@ -131,6 +141,8 @@ class KernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Result:
         """any chain of elementwise operations, row reductions and broadcasts in one pass
 
@@ -153,6 +165,8 @@ class KernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Result:
         """activation(x[..., k] x weight[n, k]^T + bias[n]), rounded once
 
@@ -174,6 +188,8 @@ class KernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Result:
         """(x - mean) / sqrt(variance + epsilon) x weight + bias over the last dimension
 
@@ -193,6 +209,8 @@ class KernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Result:
         """x / sqrt(mean(x^2) + epsilon) x weight over the last dimension
 
@@ -213,6 +231,8 @@ class AsyncKernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
         """y = x"""
 
@@ -228,6 +248,8 @@ class AsyncKernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
         """Gaussian error linear unit, element by element
 
@@ -247,6 +269,8 @@ class AsyncKernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
         """exp(x - max) / sum along one axis
 
@@ -268,6 +292,8 @@ class AsyncKernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
         """c[..., m, n] = a[..., m, k] x b[..., k, n]; batch dimensions broadcast
 
@@ -297,6 +323,8 @@ class AsyncKernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
         """any chain of elementwise operations, row reductions and broadcasts in one pass
 
@@ -325,6 +353,8 @@ class AsyncKernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
         """any chain of elementwise operations, row reductions and broadcasts in one pass
 
@@ -347,6 +377,8 @@ class AsyncKernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
         """activation(x[..., k] x weight[n, k]^T + bias[n]), rounded once
 
@@ -368,6 +400,8 @@ class AsyncKernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
         """(x - mean) / sqrt(variance + epsilon) x weight + bias over the last dimension
 
@@ -387,6 +421,8 @@ class AsyncKernelMethods:
         out: Array | None = ...,
         dtype: Any = ...,
         request_id: str = ...,
+        keep: bool = ...,
+        keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
         """x / sqrt(mean(x^2) + epsilon) x weight over the last dimension
 

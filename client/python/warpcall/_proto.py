@@ -38,6 +38,59 @@ OPERAND_ROLES = Enum(
 
 
 @dataclasses.dataclass(frozen=True)
+class PutResponse:
+    handle: str = field(1, "text")
+    """Names the tensor for its owner. Never used twice, and secret: whoever knows it and calls as
+    the same principal can use, read and free the tensor."""
+    device: str = field(2, "text")
+    bytes: int = field(3, "int")
+    expires_unix_ns: int = field(4, "int")
+    """If it is not used until then."""
+    existed: bool = field(5, "bool")
+    """The bytes were on the device already; they are held and counted once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GetRequest:
+    handle: str = field(1, "text")
+
+
+@dataclasses.dataclass(frozen=True)
+class FreeRequest:
+    handles: tuple[str, ...] = field(1, "text", repeated=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class FreeResponse:
+    bytes: int = field(1, "int")
+    """Bytes of the freed tensors that no other handle names."""
+    unknown: tuple[str, ...] = field(2, "text", repeated=True)
+    """Handles that name nothing of the caller's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
+    """A tensor that is on a device."""
+
+    handle: str = field(1, "text")
+    label: str = field(2, "text")
+    device: str = field(3, "text")
+    data_type: str = field(4, DATA_TYPES)
+    shape: tuple[int, ...] = field(5, "int", repeated=True)
+    bytes: int = field(6, "int")
+    created_unix_ns: int = field(7, "int")
+    expires_unix_ns: int = field(8, "int")
+    uses: int = field(9, "int")
+    """Requests that used it."""
+    evictable: bool = field(10, "bool")
+
+
+@dataclasses.dataclass(frozen=True)
+class ListTensorsResponse:
+    tensors: tuple[TensorInfo, ...] = field(1, TensorInfo, repeated=True)
+
+
+@dataclasses.dataclass(frozen=True)
 class Timing:
     """The time of one request by phase, in nanoseconds."""
 
@@ -172,6 +225,24 @@ class ListDevicesResponse:
 class TensorSpec:
     data_type: str = field(1, DATA_TYPES)
     shape: tuple[int, ...] = field(2, "int", repeated=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class PutHeader:
+    tensor: TensorSpec = field(1, TensorSpec)
+    """Data type and shape; the data may be whole in it, or follow in chunks."""
+    device: str = field(2, "text")
+    """A name from ListDevices; empty lets the server choose."""
+    ttl_ns: int = field(3, "int")
+    """For how long the tensor stays after its last use; 0: the server's --resident_ttl_seconds."""
+    label: str = field(4, "text")
+    """For people, in ListTensors; at most 256 bytes."""
+    sha256: bytes = field(5, "bytes")
+    """SHA-256 of the tensor's bytes, or empty. With data it is checked. Without any it is a
+    question: OK where the caller has a tensor of this type, shape and digest on the server,
+    NOT_FOUND otherwise."""
+    evictable: bool = field(6, "bool")
+    """The server may end the tensor when another needs the memory."""
 
 
 @dataclasses.dataclass(frozen=True)

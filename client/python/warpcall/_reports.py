@@ -5,13 +5,22 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from ._format import bytes_per_second, flops_per_second, nanoseconds, table, variant_name
+from ._format import (
+    binary_bytes,
+    bytes_per_second,
+    flops_per_second,
+    nanoseconds,
+    table,
+    variant_name,
+)
 from ._messages import Message, decode
 from ._plot import bars
 from ._proto import BenchmarkResponse, BenchmarkResult, DescribeResponse, RunStamp
+from ._residents import ResidentBase
 from ._result import bad_response
 from ._wire import WireError
 
@@ -262,6 +271,39 @@ class Description(Table, DescribeResponse):
             ["files", " ".join(file.name for file in self.files)],
         ]
         return ["fact", "value"], rows
+
+
+Tensor = TypeVar("Tensor", bound=ResidentBase)
+
+
+class Tensors(Table, list[Tensor]):
+    """Tensors that stay on the server, oldest first."""
+
+    def _title(self) -> str:
+        total = binary_bytes(sum(tensor.nbytes for tensor in self))
+        return f"{len(self)} tensors of {total} stay on the server"
+
+    def _cells(self) -> Cells:
+        header = [
+            *("handle", "label", "device", "type", "shape", "bytes", "uses", "expires in"),
+            "evictable",
+        ]
+        now_ns = time.time_ns()
+        rows = [
+            [
+                tensor.handle,
+                tensor.label,
+                tensor.device,
+                tensor.dtype_name,
+                "x".join(map(str, tensor.shape)),
+                binary_bytes(tensor.nbytes),
+                str(tensor.info.uses),
+                nanoseconds(max(0, tensor.info.expires_unix_ns - now_ns)),
+                "yes" if tensor.info.evictable else "",
+            ]
+            for tensor in self
+        ]
+        return header, rows
 
 
 def finite(values: dict[str, Any]) -> dict[str, Any]:

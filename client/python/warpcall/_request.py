@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
 from ._arrays import ITEM_BYTES, Array, Operand, check_meaning, to_operand, type_name
 from ._execute import MESSAGE_BYTES_MAX, Call, encode_request
 from ._messages import DATA_TYPE_NUMBERS
-from ._result import Ceiling, Finisher, Result
+from ._proto import DATA_TYPES, FreeRequest, PutHeader, PutResponse, TensorInfo, TensorSpec
+from ._residents import ResidentBase, ttl_ns
+from ._result import Ceiling, Finisher, MakeResident, Result, make_none, read_response
 from .errors import Error, Internal, InvalidArgument
 
 # From here on a call streams. gRPC's own gathering of a large message costs more than twice as
@@ -46,6 +50,8 @@ class Blocks:
             yield to_operand(block, self._dtype).data
 
 
+# An input of a call.
+Input: TypeAlias = "Operand | Blocks | ResidentBase"
 # Where a result of some shape is to be written.
 Place = Callable[[tuple[int, ...]], Array]
 
@@ -66,7 +72,86 @@ def call_of(kernel: str, options: Mapping[str, Any]) -> tuple[Call, Options]:
     implementation, device, request_id = (
         rest.pop(name, "") for name in ("implementation", "device", "request_id")
     )
-    return Call(kernel, implementation, device, request_id, rest), own
+    keep = keep_ttl_ns(rest.pop("keep", False), rest.pop("keep_ttl", None))
+    return Call(kernel, implementation, device, request_id, rest, keep), own
+
+
+def keep_ttl_ns(keep: bool, ttl: float | None) -> int | None:
+    """Call.keep_ttl_ns of these arguments of `run`."""
+    if ttl is not None and not keep:
+        raise InvalidArgument(f"keep_ttl is {ttl} s; it takes keep=True")
+    return ttl_ns("keep_ttl", ttl) if keep else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Put:
+    """A tensor that is to be put on a server."""
+
+    item: Operand | Blocks
+    header: PutHeader
+    keep_source: bool
+
+    @property
+    def repeatable(self) -> bool:
+        """True if the tensor can be sent a second time."""
+        return isinstance(self.item, Operand)
+
+    @property
+    def source(self) -> Put | None:
+        """What may put the tensor again; None: nothing."""
+        return self if self.keep_source and self.repeatable else None
+
+    def info(self, response: PutResponse) -> TensorInfo:
+        """The tensor on the server, new."""
+        header = self.header
+        return TensorInfo(
+            response.handle,
+            header.label,
+            response.device,
+            header.tensor.data_type,
+            header.tensor.shape,
+            response.bytes,
+            expires_unix_ns=response.expires_unix_ns,
+            evictable=header.evictable,
+        )
+
+    def pinned(self, device: str) -> Put:
+        """To the device, unless it names one of its own."""
+        return self if self.header.device else self.moved(device)
+
+    def moved(self, device: str) -> Put:
+        return dataclasses.replace(self, header=dataclasses.replace(self.header, device=device))
+
+
+def put_of(
+    x: object,
+    dtype: object,
+    device: str,
+    ttl: float | None,
+    label: str,
+    evictable: bool,
+    sha256: bool,
+    keep_source: bool,
+) -> Put:
+    """From the arguments of Client.put. Raises InvalidArgument for what no server could take."""
+    item = x if isinstance(x, (Blocks, Operand)) else to_operand(x, dtype)
+    digest = b""
+    if isinstance(item, Operand):
+        # A tensor never changes, but the caller may write to the array.
+        if keep_source and not item.is_own and not _is_read_only(x):
+            item = item._replace(data=item.data.copy())
+        if sha256:
+            digest = hashlib.sha256(item.data.reshape(-1).view(np.uint8).data).digest()
+    elif sha256:
+        raise InvalidArgument("sha256 takes an array: the digest of Blocks is not known beforehand")
+    spec = TensorSpec(DATA_TYPES[item.data_type], item.shape)
+    header = PutHeader(spec, device, ttl_ns("ttl", ttl), label, digest, evictable)
+    return Put(item, header, keep_source)
+
+
+def _is_read_only(x: object) -> bool:
+    """Of other objects an array may be read-only though they are not."""
+    return isinstance(x, np.ndarray) and not x.flags.writeable
 
 
 class Request:
@@ -76,23 +161,30 @@ class Request:
         "_place",
         "call",
         "finisher",
+        "keeps",
         "inputs",
         "misfit",
         "nbytes",
         "out",
+        "residents",
         "streams",
         "timeout",
     )
 
     def __init__(
-        self, call: Call, inputs: Sequence[object], options: Options, ceiling: Ceiling
+        self,
+        call: Call,
+        inputs: Sequence[object],
+        options: Options,
+        ceiling: Ceiling,
+        resident: MakeResident = make_none,
     ) -> None:
         """Raises InvalidArgument for what no server could take."""
         self.call = call
+        self.keeps = call.keep_ttl_ns is not None
         dtype = options.dtype
-        self.inputs: list[Operand | Blocks] = [
-            x if isinstance(x, (Blocks, Operand)) else to_operand(x, dtype) for x in inputs
-        ]
+        self.inputs: list[Input] = [_input_of(x, dtype) for x in inputs]
+        self.residents = [item for item in self.inputs if isinstance(item, ResidentBase)]
         self.misfit: type[Error] = InvalidArgument
         """Raised when the result does not fit `out`."""
         self.timeout, self.out = options.timeout, options.out
@@ -103,7 +195,7 @@ class Request:
             if isinstance(item, Blocks):
                 self.streams = True
                 self.nbytes += item.nbytes
-            else:
+            elif isinstance(item, Operand):
                 self.nbytes += item.data.nbytes
                 is_scalar = is_scalar or item.is_scalar
         self.streams = self.streams or self.nbytes >= STREAM_BYTES
@@ -111,11 +203,13 @@ class Request:
             raise InvalidArgument(f"out is a {type(self.out).__name__}; it must be a NumPy array")
         if self.out is not None:
             check_meaning(self.out, "an out")
+        if self.out is not None and self.keeps:
+            raise InvalidArgument("out and keep=True exclude each other: kept results are not sent")
         is_scalar = is_scalar and all(isinstance(x, Operand) and x.is_scalar for x in self.inputs)
-        self.finisher = Finisher(call.kernel, ceiling, is_scalar)
+        self.finisher = Finisher(call.kernel, ceiling, is_scalar, resident)
 
     @classmethod
-    def of_stripe(cls, call: Call, operands: Sequence[Operand | Blocks], place: Place) -> Request:
+    def of_stripe(cls, call: Call, operands: Sequence[Input], place: Place) -> Request:
         """Part of a call. That its result goes to a place was the package's idea."""
         request = cls(call, operands, Options(), lambda device: None)
         request.misfit, request._place = Internal, place
@@ -146,7 +240,14 @@ class Request:
 
     def finish(self, data: bytes) -> Result:
         """Decodes the result of an answer. Raises as Finisher and out_for."""
+        if self.keeps:
+            return self.finisher.kept(read_response(data))
         return self.finisher(data, self.out_for, self.misfit)
+
+    @property
+    def stays(self) -> bool:
+        """True if some operands are or remain on a device: such a call goes to one server whole."""
+        return self.keeps or bool(self.residents)
 
     @property
     def repeatable(self) -> bool:
@@ -155,10 +256,32 @@ class Request:
 
     def encode(self) -> bytes:
         """An ExecuteRequest, of a call that does not stream."""
-        operands = [item for item in self.inputs if isinstance(item, Operand)]
-        data = encode_request(self.call, operands)
+        sent = [item for item in self.inputs if not isinstance(item, Blocks)]
+        data = encode_request(self.call, sent)
         assert len(data) <= MESSAGE_BYTES_MAX  # what is larger streams
         return data
+
+
+def _input_of(x: object, dtype: object) -> Input:
+    if isinstance(x, Result) and x.residents:
+        x = x.residents[0]
+    return x if isinstance(x, (Blocks, Operand, ResidentBase)) else to_operand(x, dtype)
+
+
+def free_request(tensors: Sequence[object]) -> FreeRequest:
+    """Of Residents, kept results and handles. No call uses such a Resident from now on."""
+    handles: list[str] = []
+    for tensor in tensors:
+        if isinstance(tensor, Result) and tensor.residents:
+            handles += [resident.end() for resident in tensor.residents]
+        elif isinstance(tensor, ResidentBase):
+            handles.append(tensor.end())
+        elif isinstance(tensor, str):
+            handles.append(tensor)
+        else:
+            name = type(tensor).__name__
+            raise InvalidArgument(f"a {name} to free; it must be a Resident or a handle")
+    return FreeRequest(tuple(handles))
 
 
 def inputs_of(batch: Any) -> tuple[Any, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,12 +18,14 @@ from .errors import Error, Internal, InvalidArgument
 
 if TYPE_CHECKING:
     from ._fast import FastResponse
-    from ._proto import LaunchInfo, Timing
+    from ._proto import LaunchInfo, TensorInfo, Timing
     from ._stripes import StripedResponse
 
 Part = TypeVar("Part")
 # Returns a device's copy speed, in bytes per second, by its name; None if it was not measured.
 Ceiling = Callable[[str], "float | None"]
+# Returns the client's object for a tensor that stays.
+MakeResident = Callable[["TensorInfo"], Any]
 NO_OUTPUTS = "it has no outputs"
 
 
@@ -33,12 +36,15 @@ class Result(NDArrayOperatorsMixin):
     NumPy's operations return arrays, not Results. Outputs lie in the memory of the server's answer
     and are read-only, unless they were written to `out`. Copies (`copy.deepcopy`) and pickles have
     their own memory, and keep all fields except `ceiling_bytes_per_second`.
+
+    The result of a call with `keep=True` stays on the server: its outputs are `residents`, not
+    arrays, and it can be an input of further calls.
     """
 
     # No class of arrays: slices and sums of one would have its times and launch too, which are not
     # theirs, and a call may have several outputs.
 
-    __slots__ = ("_answer", "_ceiling", "kernel", "outputs", "stripes")
+    __slots__ = ("_answer", "_ceiling", "kernel", "outputs", "residents", "stripes")
 
     def __init__(
         self,
@@ -47,9 +53,12 @@ class Result(NDArrayOperatorsMixin):
         outputs: list[Array],
         ceiling: Ceiling,
         stripes: int = 1,
+        residents: Sequence[Any] = (),
     ) -> None:
         self.kernel = kernel
         self.outputs = outputs
+        self.residents = residents
+        """Outputs of a call with `keep=True`, as Residents; `outputs` is empty then."""
         self.stripes = stripes
         """Number of calls that this one was split into, for several connections. For more than one,
         `timing` and `launch` add up the work of all, except `total_ns`, which is the longest; other
@@ -94,6 +103,20 @@ class Result(NDArrayOperatorsMixin):
         return _readable(self._response.launch)
 
     @property
+    def resident(self) -> Any:
+        """The first output of a call with `keep=True`, as a Resident. Raises InvalidArgument for
+        other results."""
+        if not self.residents:
+            raise InvalidArgument("the result was sent; keep=True lets it stay on the server")
+        return self.residents[0]
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of operands that did not travel: inputs that were on the device, outputs that stay
+        there."""
+        return self._response.resident_bytes
+
+    @property
     def achieved_bytes_per_second(self) -> float:
         """The least bytes that the kernel must move divided by its time on the device; 0 if that
         time was not measurable."""
@@ -120,40 +143,49 @@ class Result(NDArrayOperatorsMixin):
 
     @property
     def array(self) -> Array:
-        """The first output."""
+        """The first output. Raises InvalidArgument for one that stays on the server."""
+        if self.residents:
+            raise InvalidArgument("the result stays on the server: resident.get() returns it")
         return self.outputs[0]
 
     @property
+    def _first(self) -> Any:
+        """What has the first output's shape and type."""
+        return self.resident if self.residents else self.outputs[0]
+
+    @property
     def shape(self) -> tuple[int, ...]:
-        return self.outputs[0].shape
+        shape: tuple[int, ...] = self._first.shape
+        return shape
 
     @property
     def ndim(self) -> int:
-        return self.outputs[0].ndim
+        return len(self.shape)
 
     @property
     def size(self) -> int:
-        return self.outputs[0].size
+        return math.prod(self.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's type; uint16 for bfloat16 where ml_dtypes is not installed."""
-        return self.outputs[0].dtype
+        dtype: np.dtype[Any] = self._first.dtype
+        return dtype
 
     @property
     def dtype_name(self) -> str:
         """ "float32", "float16" or "bfloat16"."""
-        return array_type_name(self.outputs[0])
+        return _type_name(self._first)
 
     def numpy(self) -> Array:
         """The first output."""
-        return self.outputs[0]
+        return self.array
 
     def torch(self) -> Any:
         """Returns the first output as a torch tensor with its own memory."""
         torch = importlib.import_module("torch")
         # Flat, as NumPy gives arrays without elements strides that torch's own have not.
-        array = np.array(plain(self.outputs[0])).reshape(-1)
+        array = np.array(plain(self.array)).reshape(-1)
         if self.dtype_name == "bfloat16":
             flat = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         else:
@@ -161,7 +193,7 @@ class Result(NDArrayOperatorsMixin):
         return flat.view(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        array = self.outputs[0]
+        array = self.array
         if dtype is not None and np.dtype(dtype) != array.dtype:
             if copy is False:
                 raise ValueError(f"a copy is needed to make {dtype} of {array.dtype}")
@@ -176,48 +208,56 @@ class Result(NDArrayOperatorsMixin):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(np.ndarray, name):
             raise AttributeError(f"'Result' object has no attribute '{name}'")
-        return getattr(self.outputs[0], name)
+        return getattr(self.array, name)
 
     def __dir__(self) -> list[str]:
         public = (name for name in dir(np.ndarray) if not name.startswith("_"))
         return sorted({*super().__dir__(), *public})
 
     def __len__(self) -> int:
-        return len(self.outputs[0])
+        return len(self.array)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.outputs[0])
+        return iter(self.array)
 
     def __contains__(self, item: object) -> bool:
-        return item in self.outputs[0]
+        return item in self.array
 
     def __getitem__(self, key: Any) -> Any:
-        return self.outputs[0][key]
+        return self.array[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.outputs[0][key] = value
+        self.array[key] = value
 
     def __bool__(self) -> bool:
-        return bool(self.outputs[0])
+        return bool(self.array)
 
     def __int__(self) -> int:
-        return int(self.outputs[0])
+        return int(self.array)
 
     def __float__(self) -> float:
-        return float(self.outputs[0])
+        return float(self.array)
 
     def __complex__(self) -> complex:
-        return complex(self.outputs[0])
+        return complex(self.array)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.residents:
+            raise TypeError("a result that stays on the server is neither copied nor pickled")
         said = KeptAnswer(
-            self.implementation, self.device, self.request_id, self.timing, self.launch
+            self.implementation,
+            self.device,
+            self.request_id,
+            self.timing,
+            self.launch,
+            self.resident_bytes,
         )
         return Result, (self.kernel, said, list(self.outputs), _unknown, self.stripes)
 
     def __repr__(self) -> str:
         outputs = ", ".join(
-            f"{array_type_name(array)}[{','.join(map(str, array.shape))}]" for array in self.outputs
+            f"{_type_name(output)}[{','.join(map(str, output.shape))}]"
+            for output in self.residents or self.outputs
         )
         timing = self.timing
         rates = [bytes_per_second(self.achieved_bytes_per_second)] if timing.kernel_ns else []
@@ -225,14 +265,25 @@ class Result(NDArrayOperatorsMixin):
             rates.append(flops_per_second(self.achieved_flops_per_second))
         kernel = nanoseconds(timing.kernel_ns) + (f" ({', '.join(rates)})" if rates else "")
         stripes = f" in {self.stripes} stripes" if self.stripes > 1 else ""
+        kept = " (kept)" if self.residents else ""
         return (
-            f"<warpcall.Result {self.kernel} -> {outputs} by {self.implementation}"
+            f"<warpcall.Result {self.kernel} -> {outputs}{kept} by {self.implementation}"
             f" on {self.device}{stripes}: kernel {kernel}, server {nanoseconds(timing.total_ns)}>"
         )
 
 
 def _array_of(item: Any) -> Any:
-    return item.outputs[0] if isinstance(item, Result) else item
+    return item.array if isinstance(item, Result) else item
+
+
+def _type_name(output: Any) -> str:
+    name: str = array_type_name(output) if isinstance(output, np.ndarray) else output.dtype_name
+    return name
+
+
+def make_none(info: TensorInfo) -> Any:
+    """A MakeResident for calls that keep nothing."""
+    return None
 
 
 def _unknown(device: str) -> float | None:
@@ -248,6 +299,7 @@ class KeptAnswer(NamedTuple):
     request_id: str
     kept_timing: Timing
     kept_launch: LaunchInfo
+    resident_bytes: int = 0
 
     def timing(self) -> Timing:
         return self.kept_timing
@@ -270,11 +322,18 @@ def _rate(amount: int, duration_ns: int) -> float:
 class Finisher:
     """Makes results of a call's answers."""
 
-    __slots__ = ("_ceiling", "_is_scalar", "_kernel")
+    __slots__ = ("_ceiling", "_is_scalar", "_kernel", "_resident")
 
-    def __init__(self, kernel: str, ceiling: Ceiling, is_scalar: bool = False) -> None:
+    def __init__(
+        self,
+        kernel: str,
+        ceiling: Ceiling,
+        is_scalar: bool = False,
+        resident: MakeResident = make_none,
+    ) -> None:
         """`is_scalar`: no input had a dimension, so a single number has none either."""
         self._kernel, self._ceiling, self._is_scalar = kernel, ceiling, is_scalar
+        self._resident = resident
 
     def __call__(
         self,
@@ -295,6 +354,16 @@ class Finisher:
         else:
             outputs = self.shaped(outputs)
         return self.made_of(answer, outputs)
+
+    def kept(self, answer: Response) -> Result:
+        """A result that stays on the server. Raises Internal for an answer without handles."""
+        try:
+            residents = [self._resident(info) for info in answer.kept()]
+        except ValueError as error:
+            raise bad_response(error) from None
+        if not residents:
+            raise bad_response(NO_OUTPUTS)
+        return Result(self._kernel, answer, [], self._ceiling, residents=residents)
 
     def shaped_as(self, out: Array, outputs: list[Array]) -> list[Array]:
         """For an `out` without dimensions as it would be without it; for others as it came."""
@@ -321,6 +390,14 @@ def ready_result(kernel: str, data: bytes, ceiling: Ceiling) -> Result:
     """As Finisher, for calls that ask for nothing special."""
     answer, outputs = _read(data)
     return Result(kernel, answer, outputs, ceiling)
+
+
+def read_response(data: bytes) -> Response:
+    """An ExecuteResponse. Raises Internal for bytes that are none."""
+    try:
+        return Response(data)
+    except WireError as error:
+        raise bad_response(error) from None
 
 
 def _read(data: bytes) -> tuple[Response | Unread, list[Array]]:

@@ -1,6 +1,7 @@
 """Retries of refused calls, as in the C++ client (client/cpp/rpc/retry.h), after gRFC A6.
 
-Every method of the service is free of side effects, so trying again is always safe.
+Trying again is always safe: no method of the service has side effects, but for Put, and for calls
+that keep their outputs. A tensor of theirs whose handle got lost on the way ends by itself.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""One request on ExecuteStream: inputs leave in windows while results come back."""
+"""Calls that send or return tensors in windows: ExecuteStream, Put and Get."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from . import _wire as wire
-from ._arrays import Array, Operand, check_out, copy_into, empty, plain
+from ._arrays import ITEM_BYTES, Array, Operand, check_out, copy_into, empty, plain
 from ._execute import (
     Response,
     encode_header,
@@ -18,7 +19,10 @@ from ._execute import (
     stream_chunk,
     stream_header,
 )
-from ._request import Blocks, Request
+from ._messages import decode, encode
+from ._proto import GetRequest, PutResponse, TensorSpec
+from ._request import Blocks, Input, Put, Request
+from ._residents import ResidentBase
 from ._result import Result, bad_response
 from .errors import InvalidArgument
 
@@ -27,6 +31,7 @@ from .errors import InvalidArgument
 WINDOW_BYTES = (4 << 20) - 1024
 
 _HEADER, _CHUNK, _DONE = 1, 2, 3
+Value = TypeVar("Value")
 
 
 def _windows(array: Array) -> Iterator[memoryview]:
@@ -94,16 +99,13 @@ class _Output:
             raise bad_response(f"it ends after {end} of the {self._bytes.size} bytes of an output")
 
 
-class StreamSession:
-    """The messages sent and received for one request. `messages` and `take` may be called from two
+class Session(Generic[Value]):
+    """The messages sent and received for one call. `messages` and `take` may be called from two
     threads at the same time."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._outputs: list[_Output] = []
-        self._out: Array | None = None
-        self._header: Response | None = None
-        self._result: Result | None = None
+    def __init__(self, first: bytes, items: Sequence[Input]) -> None:
+        """`first`: the message before the bytes of `items`."""
+        self._first, self._items = first, items
         self.failure: BaseException | None = None
         """The exception that the caller's blocks raised and that ended sending."""
         self._decided = threading.Event()
@@ -119,57 +121,100 @@ class StreamSession:
         self._decided.set()
 
     def messages(self) -> Iterator[bytes]:
-        """The ExecuteStreamRequests. Never raises: see `failure`."""
+        """The requests. Never raises: see `failure`."""
         self._decided.wait()
         if self._dropped:
             return
-        items = self._request.inputs
-        specs = [(item.data_type, item.shape) for item in items]
-        yield stream_header(encode_header(self._request.call, specs))
-        inputs = [_Input(item) for item in items]
+        yield self._first
+        inputs = {
+            number: _Input(item)
+            for number, item in enumerate(self._items)
+            if not isinstance(item, ResidentBase)
+        }
         try:
             # The server computes a part when it has it of every input, and holds back only so much
             # until then: so of inputs with as many elements, that of which the smallest share was
             # sent comes next. Those with fewer elements are what all parts share, or nothing is
             # divided: they come first.
-            while any(item.sent < item.bytes for item in inputs):
-                rest = [item for item in inputs if item.sent < item.bytes]
-                chosen = min(rest, key=lambda item: (item.elements, item.share))
+            while rest := [number for number, item in inputs.items() if item.sent < item.bytes]:
+                number = min(rest, key=lambda each: (inputs[each].elements, inputs[each].share))
+                chosen = inputs[number]
                 data = chosen.next()
-                yield stream_chunk(inputs.index(chosen), chosen.sent, data)
+                yield stream_chunk(number, chosen.sent, data)
                 chosen.sent += len(data)
-            for item in inputs:
+            for item in inputs.values():
                 item.check_end()
         except Exception as error:
             self.failure = error
 
     def take(self, data: bytes) -> None:
-        """An ExecuteStreamResponse. Raises Internal for one that contradicts the others, and
-        InvalidArgument when `out` does not fit the result."""
+        """A response. Raises Internal for one that contradicts the others, and InvalidArgument when
+        `out` does not fit the result."""
         try:
-            kind, at, end = split_stream_response(data)
-            if kind == 0:
-                return
-            if self._result is not None:
-                raise bad_response("a message after its end")
-            if (kind == _HEADER) != (self._header is None):
-                raise bad_response("a second header" if kind == _HEADER else "it has no header")
-            if kind == _HEADER:
-                self._begin(Response(data, at, end))
-            elif kind == _CHUNK:
-                chunk = parse_chunk(data, at, end)
-                if not 0 <= chunk.number < len(self._outputs):
-                    raise bad_response(f"bytes of output {chunk.number} of {len(self._outputs)}")
-                self._outputs[chunk.number].put(data, chunk.span, chunk.offset)
-            else:
-                self._end(Response(data, at, end))
+            self._read(data)
         except (wire.WireError, ValueError) as error:
             if isinstance(error, InvalidArgument):
                 raise
             raise bad_response(error) from None
 
+    def _read(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def check_failure(self) -> None:
+        """Raises what the caller's blocks raised, if they did."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            try:
+                raise failure from None
+            finally:
+                del failure  # its traceback leads here
+
+    def result(self) -> Value:
+        """Once the call has ended well. Raises Internal when the answer did not."""
+        self.check_failure()
+        value = self._value()
+        if value is None:
+            raise bad_response("it ended too soon")
+        return value
+
+    def _value(self) -> Value | None:
+        """What came; None: not all that there has to be."""
+        raise NotImplementedError
+
+
+class StreamSession(Session[Result]):
+    """A request on ExecuteStream."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(stream_header(encode_header(request.call, request.inputs)), request.inputs)
+        self._request = request
+        self._outputs: list[_Output] = []
+        self._out: Array | None = None
+        self._header: Response | None = None
+        self._result: Result | None = None
+
+    def _read(self, data: bytes) -> None:
+        kind, at, end = split_stream_response(data)
+        if kind == 0:
+            return
+        if self._result is not None:
+            raise bad_response("a message after its end")
+        if (kind == _HEADER) != (self._header is None):
+            raise bad_response("a second header" if kind == _HEADER else "it has no header")
+        if kind == _HEADER:
+            self._begin(Response(data, at, end))
+        elif kind == _CHUNK:
+            chunk = parse_chunk(data, at, end)
+            if not 0 <= chunk.number < len(self._outputs):
+                raise bad_response(f"bytes of output {chunk.number} of {len(self._outputs)}")
+            self._outputs[chunk.number].put(data, chunk.span, chunk.offset)
+        else:
+            self._end(Response(data, at, end))
+
     def _begin(self, header: Response) -> None:
         self._header = header
+        if self._request.keeps:
+            return  # no bytes follow, and the handles come at the end
         for number, spec in enumerate(header.specs()):
             out = self._request.out_for(spec.shape) if number == 0 else None
             if out is None:
@@ -187,28 +232,62 @@ class StreamSession:
                 self._outputs.append(_Output(*empty(spec)))
 
     def _end(self, done: Response) -> None:
+        if self._header is not None:
+            done.take_request_id(self._header)
+        if self._request.keeps:
+            self._result = self._request.finisher.kept(done)
+            return
         for output in self._outputs:
             output.check_end()
         arrays = [output.memory for output in self._outputs]
         if self._out is not None and arrays[0] is not self._out:
             copy_into(self._out, arrays[0])
             arrays[0] = self._out
-        if self._header is not None:
-            done.take_request_id(self._header)
         self._result = self._request.finisher.made_of(done, arrays)
 
-    def check_failure(self) -> None:
-        """Raises what the caller's blocks raised, if they did."""
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            try:
-                raise failure from None
-            finally:
-                del failure  # its traceback leads here
-
-    def result(self) -> Result:
-        """Once the call has ended well. Raises Internal when the answer did not."""
-        self.check_failure()
-        if self._result is None:
-            raise bad_response("it ended too soon")
+    def _value(self) -> Result | None:
         return self._result
+
+
+class PutSession(Session[PutResponse]):
+    """A tensor that is put on a server."""
+
+    def __init__(self, put: Put, *, question: bool = False) -> None:
+        """`question`: sends the digest of the content alone."""
+        super().__init__(stream_header(encode(put.header)), [] if question else [put.item])
+        self._response: PutResponse | None = None
+
+    def _read(self, data: bytes) -> None:
+        self._response = decode(PutResponse, data)
+        if not self._response.handle:
+            raise bad_response("a tensor without a handle")
+
+    def _value(self) -> PutResponse | None:
+        return self._response
+
+
+class GetSession(Session[Array]):
+    """A tensor that a server returns."""
+
+    def __init__(self, handle: str) -> None:
+        super().__init__(encode(GetRequest(handle)), [])
+        self._output: _Output | None = None
+
+    def _read(self, data: bytes) -> None:
+        kind, at, end = split_stream_response(data)
+        if kind == _HEADER:
+            spec = decode(TensorSpec, data[at:end])
+            if self._output is not None or spec.data_type not in ITEM_BYTES:
+                raise bad_response(f"a second header, or one of a {spec.data_type}")
+            self._output = _Output(*empty(spec))
+        elif kind == _CHUNK:
+            chunk = parse_chunk(data, at, end)
+            if self._output is None:
+                raise bad_response("it has no header")
+            self._output.put(data, chunk.span, chunk.offset)
+
+    def _value(self) -> Array | None:
+        if self._output is None:
+            return None
+        self._output.check_end()
+        return self._output.memory

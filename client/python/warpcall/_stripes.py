@@ -15,7 +15,7 @@ import numpy as np
 
 from ._arrays import Array, Operand
 from ._proto import KernelInfo, LaunchInfo, Timing
-from ._request import Blocks, Place, Request
+from ._request import Input, Place, Request
 from ._result import Result
 
 # The least that a stripe carries of a call's inputs, as the C++ client's.
@@ -54,7 +54,7 @@ class Division(NamedTuple):
     shared: tuple[bool, ...]
     """For each input: true if every part has all of it."""
 
-    def split(self, inputs: Sequence[Operand | Blocks]) -> list[Operand | Blocks]:
+    def split(self, inputs: Sequence[Input]) -> list[Input]:
         return [item for item, shared in zip(inputs, self.shared, strict=True) if not shared]
 
 
@@ -103,7 +103,7 @@ def plan_stripes(request: Request, kernel: KernelInfo, stripes_max: int) -> list
 
 
 def division_of(
-    inputs: Sequence[Operand | Blocks], attributes: Mapping[str, object], kernel: KernelInfo
+    inputs: Sequence[Input], attributes: Mapping[str, object], kernel: KernelInfo
 ) -> Division | None:
     """None: the call is one piece, or not one that the kernel can mean."""
     if not {*kernel.input_roles} <= {"split", "shared"}:
@@ -218,7 +218,7 @@ def stripe_request(request: Request, kernel: KernelInfo, stripe: Stripe, place: 
         attributes[_AXIS] = 1
     division = division_of(request.inputs, request.call.attributes, kernel)
     assert division is not None  # there are stripes
-    operands: list[Operand | Blocks] = []
+    operands: list[Input] = []
     for item, shared in zip(request.inputs, division.shared, strict=True):
         if isinstance(item, Operand):
             data = item.data.reshape(item.shape)
@@ -237,6 +237,8 @@ class StripedResponse:
     """Sums up the answers to all stripes: the phases of `timing` and the amounts of
     `launch` are sums over all devices, total_ns is the largest; all else is the first
     stripe's."""
+
+    resident_bytes = 0  # calls with Residents are not striped
 
     def __init__(self, results: Sequence[Result]) -> None:
         self._results = results

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import time
 from collections import deque
@@ -21,7 +22,7 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -32,7 +33,9 @@ from ._benchmark import BenchmarkCalls, OnRow
 from ._calls import (
     CLOSED,
     Calls,
+    Terms,
     check_begun,
+    check_residents,
     check_timeout,
     small_bytes,
     time_left,
@@ -41,6 +44,7 @@ from ._channel import TLS, Channels, Methods, Target, call_metadata, target_of
 from ._client import known_ceilings
 from ._execute import Call, encode_extras, encode_ready
 from ._fast import open_calls
+from ._futures import Cancellation
 from ._inspect import (
     ProfileOptions,
     Sampling,
@@ -48,17 +52,38 @@ from ._inspect import (
     parse_problem,
 )
 from ._kernels import AsyncKernelMethods
-from ._messages import ServerInfoResponse, list_kernels_request
+from ._messages import ServerInfoResponse, encode, list_kernels_request
 from ._process import Home
 from ._profile import Profile, ProfileCalls
 from ._progress import Progress, counting, length_of
-from ._proto import AttributeValue, DeviceInfo, KernelInfo, ListDevicesResponse, ListKernelsResponse
-from ._reports import Benchmark, Description, decoded, take_description
-from ._request import Options, Request, are_the_callers, call_of, inputs_of
+from ._proto import (
+    AttributeValue,
+    DeviceInfo,
+    FreeResponse,
+    KernelInfo,
+    ListDevicesResponse,
+    ListKernelsResponse,
+    ListTensorsResponse,
+    TensorInfo,
+)
+from ._reports import Benchmark, Description, Tensors, decoded, take_description
+from ._request import (
+    Options,
+    Put,
+    Request,
+    are_the_callers,
+    call_of,
+    free_request,
+    inputs_of,
+    keep_ttl_ns,
+    put_of,
+)
+from ._residents import ResidentBase
 from ._result import Result, ready_result
 from ._retry import Budget, Retry, Schedule
-from .errors import Cancelled, Error, InvalidArgument, Unimplemented, make_error
+from .errors import Cancelled, Error, InvalidArgument, NotFound, Unimplemented, make_error
 
+Value = TypeVar("Value")
 # Exceptions that end an attempt without an answer.
 _ENDS = (grpc.RpcError, asyncio.CancelledError, grpc.aio.UsageError)
 
@@ -98,19 +123,26 @@ class Client(AsyncKernelMethods):
         out: Array | None = None,
         dtype: Any = None,
         request_id: str = "",
+        keep: bool = False,
+        keep_ttl: float | None = None,
         **attributes: AttributeValue,
     ) -> Result:
         """Runs a kernel. Arguments and errors as for `warpcall.Client.run`."""
-        if out is None and dtype is None:
+        if out is None and dtype is None and not keep and keep_ttl is None:
             extras = encode_extras(request_id, attributes) if attributes or request_id else b""
             names = (kernel, implementation, device)
             message = encode_ready(names, extras, inputs, self._small_bytes)
             if message is not None:
                 data = await self._unary(_channel.EXECUTE, message, self._deadline(timeout))
                 return ready_result(kernel, data, self._ceilings.get)
-        call = Call(kernel, implementation, device, request_id, attributes)
-        request = Request(call, inputs, Options(timeout, out, dtype), self._ceilings.get)
-        return await self._prepared(request)
+        stays = keep_ttl_ns(keep, keep_ttl)
+        call = Call(kernel, implementation, device, request_id, attributes, stays)
+        return await self._prepared(self._request(call, inputs, Options(timeout, out, dtype)))
+
+    def _request(self, call: Call, inputs: Sequence[object], options: Options) -> Request:
+        request = Request(call, inputs, options, self._ceilings.get, self._resident)
+        check_residents(request, self._target)
+        return request
 
     def _prepared(self, request: Request, reused: bool = False) -> Coroutine[Any, Any, Result]:
         """Returns the call's coroutine. `reused`: the caller overwrites inputs before awaiting."""
@@ -121,7 +153,13 @@ class Client(AsyncKernelMethods):
         return self._encoded(request, request.encode(), self._deadline(request.timeout))
 
     async def _encoded(self, request: Request, message: bytes, deadline: float | None) -> Result:
-        return request.finish(await self._unary(_channel.EXECUTE, message, deadline))
+        try:
+            return request.finish(await self._unary(_channel.EXECUTE, message, deadline))
+        except NotFound as error:
+            if not error.lost_handles:
+                raise
+        request.timeout = time_left(deadline)  # for putting again what was lost, too
+        return await self._by_threads(request)
 
     def map(
         self,
@@ -155,7 +193,7 @@ class Client(AsyncKernelMethods):
                 reused = window > 1 and not are_the_callers(batches)
                 async for batch in _each(batches):
                     call, rest = call_of(kernel, options)
-                    request = Request(call, inputs_of(batch), rest, self._ceilings.get)
+                    request = self._request(call, inputs_of(batch), rest)
                     pending.append(asyncio.create_task(self._prepared(request, reused)))
                     if len(pending) >= window:
                         yield await pending.popleft()
@@ -167,6 +205,45 @@ class Client(AsyncKernelMethods):
             for task in pending:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
+
+    # ---- tensors that stay ----
+
+    async def put(
+        self,
+        x: Any,
+        *,
+        ttl: float | None = None,
+        label: str = "",
+        device: str = "",
+        dtype: Any = None,
+        evictable: bool = False,
+        sha256: bool = False,
+        keep_source: bool = True,
+        timeout: float | None = None,
+    ) -> Resident:
+        """As `warpcall.Client.put`."""
+        put = put_of(x, dtype, device, ttl, label, evictable, sha256, keep_source)
+        put, response = await self._in_thread(timeout, lambda calls, terms: calls.put(put, terms))
+        return self._resident(put.info(response), put.source, response.existed)
+
+    async def free(self, *tensors: Any, timeout: float | None = None) -> FreeResponse:
+        """As `warpcall.Client.free`."""
+        message = encode(free_request(tensors))
+        data = await self._unary(_channel.FREE, message, self._deadline(timeout))
+        return decoded(FreeResponse, data)
+
+    async def tensors(self, *, timeout: float | None = None) -> Tensors[Resident]:
+        """As `warpcall.Client.tensors`."""
+        data = await self._unary(_channel.LIST_TENSORS, b"", self._deadline(timeout))
+        return Tensors(map(self._resident, decoded(ListTensorsResponse, data).tensors))
+
+    async def _get(self, resident: Resident, timeout: float | None) -> Array:
+        return await self._in_thread(timeout, lambda calls, terms: calls.get(resident, terms))
+
+    def _resident(
+        self, info: TensorInfo, source: Put | None = None, existed: bool = False
+    ) -> Resident:
+        return Resident(self, self._target.address, info, source, existed)
 
     # ---- lists ----
 
@@ -421,7 +498,7 @@ class Client(AsyncKernelMethods):
                 if others is not None:
                     methods = others
                     continue
-                code, message, pushback = self._target.refusal(error)
+                refused = self._target.refusal(error)
             except (asyncio.CancelledError, grpc.aio.UsageError):
                 task = asyncio.current_task()
                 if not self._closed or (task is not None and _is_cancelling(task)):
@@ -434,9 +511,10 @@ class Client(AsyncKernelMethods):
                 schedule = Schedule(self._retry, self._budget)
             pause = None
             if may_repeat():
-                pause = schedule.next(code, pushback, time.monotonic(), deadline)
+                now = time.monotonic()
+                pause = schedule.next(refused.code, refused.pushback, now, deadline)
             if pause is None:
-                raise make_error(code, message, pushback)
+                raise make_error(refused)
             await self._pause(pause)
             methods = channels.methods
 
@@ -452,12 +530,56 @@ class Client(AsyncKernelMethods):
     async def _by_threads(self, request: Request) -> Result:
         """By calls that block: stripes, and streams, as grpc.aio (seen in 1.85) now and then says
         INTERNAL in place of the server's status when it refuses while a stream is being sent."""
+        return await asyncio.wrap_future(self._calls().submit(request))
+
+    async def _in_thread(
+        self, timeout: float | None, work: Callable[[Calls, Terms], Value]
+    ) -> Value:
+        """What `work` returns, a call that blocks; cancelling the task ends it."""
+        calls, cancellation = self._calls(), Cancellation()
+        terms = dataclasses.replace(calls.terms(timeout), cancellation=cancellation)
+        try:
+            return await asyncio.to_thread(work, calls, terms)
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            raise
+
+    def _calls(self) -> Calls:
+        """Those that block."""
         self._home.check()
         if self._closed:
             raise Cancelled(CLOSED)
         if self._threads is None:
             self._threads = open_calls(self._target, self._timeout, self._retry)
-        return await asyncio.wrap_future(self._threads.submit(request))
+        return self._threads
+
+
+class Resident(ResidentBase):
+    """As `warpcall.Resident`, with coroutines and `async with`."""
+
+    __slots__ = ()
+
+    async def get(self, *, timeout: float | None = None) -> Array:
+        """As `warpcall.Resident.get`."""
+        array: Array = await self._client._get(self, timeout)
+        return array
+
+    async def free(self, *, timeout: float | None = None) -> None:
+        """As `warpcall.Resident.free`."""
+        if not self._freed:
+            await self._client.free(self, timeout=timeout)
+
+    async def __aenter__(self) -> Resident:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(*([] if error is None else [Error])):
+            await self.free()
 
 
 def _is_cancelling(task: asyncio.Task[Any]) -> bool:

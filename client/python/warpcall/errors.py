@@ -6,13 +6,14 @@ Each is a `warpcall.Error`; where Python has a class of the same meaning, it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ._reports import Benchmark
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
+LOST_HANDLES_KEY = "warpcall-lost-handles"
 
 
 class Error(Exception):
@@ -22,6 +23,8 @@ class Error(Exception):
     `code`: the canonical name of the status, e.g. "INVALID_ARGUMENT".
     `message`: the server's text, which names the value and the limit.
     `retry_after`: seconds after which the server allows a retry; None if it gave no time.
+    `lost_handles`: handles of the call that name no tensor on the server, each with its reason:
+    "freed", "expired", "evicted", "lost" (with its device or server) or "unknown".
     `report`: the rows measured so far, if a benchmark ended early.
     """
 
@@ -29,11 +32,17 @@ class Error(Exception):
     report: Benchmark | None = None
 
     def __init__(
-        self, message: str, *, code: str | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        retry_after: float | None = None,
+        lost_handles: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.retry_after = retry_after
+        self.lost_handles = {} if lost_handles is None else dict(lost_handles)
         if code is not None:
             self.code = code
 
@@ -41,11 +50,18 @@ class Error(Exception):
         return f"{self.code}: {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.code, self.retry_after)
+        said = (self.message, self.code, self.retry_after, self.lost_handles)
+        return _rebuild, (type(self), *said)
 
 
-def _rebuild(cls: type[Error], message: str, code: str, retry_after: float | None) -> Error:
-    return cls(message, code=code, retry_after=retry_after)
+def _rebuild(
+    cls: type[Error],
+    message: str,
+    code: str,
+    retry_after: float | None,
+    lost_handles: Mapping[str, str],
+) -> Error:
+    return cls(message, code=code, retry_after=retry_after, lost_handles=lost_handles)
 
 
 class InvalidArgument(Error, ValueError):
@@ -55,7 +71,8 @@ class InvalidArgument(Error, ValueError):
 
 
 class NotFound(Error, LookupError):
-    """No such kernel, implementation or device; the message lists those that exist."""
+    """No such kernel, implementation, device or tensor; the message lists those that exist, or says
+    how the tensor ended."""
 
     code = "NOT_FOUND"
 
@@ -125,6 +142,27 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
+class Refusal(NamedTuple):
+    """The status that ended a call, and what the server says of it in the trailers."""
+
+    code: str
+    """Its canonical name."""
+    message: str
+    pushback: float | None = None
+    """As parse_pushback returns it."""
+    lost_handles: Mapping[str, str] = {}
+
+
+def parse_lost_handles(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
+    """The lost handles of a call's trailers, each with its reason: "HANDLE why[,HANDLE why]"."""
+    for key, value in metadata or ():
+        if key == LOST_HANDLES_KEY:
+            text = value.decode(errors="replace") if isinstance(value, bytes) else value
+            pairs = (item.partition(" ") for item in text.split(","))
+            return {handle: why for handle, _, why in pairs}
+    return {}
+
+
 def parse_pushback(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | None:
     """The pushback of a call's trailers in seconds: None without one, negative for "do not try
     again", which also is what a value that is no integer means (gRFC A6)."""
@@ -137,8 +175,9 @@ def parse_pushback(metadata: Iterable[tuple[str, str | bytes]] | None) -> float 
     return None
 
 
-def make_error(code: str, message: str | None, pushback: float | None) -> Error:
-    """The exception for a status; `pushback` as parse_pushback returns it."""
+def make_error(refusal: Refusal) -> Error:
+    """The exception for a status."""
+    code, message, pushback, lost_handles = refusal
     cls = _CLASSES.get(code, Error)
     retry_after = pushback if pushback is not None and pushback >= 0 else None
-    return cls(message or "", code=code, retry_after=retry_after)
+    return cls(message, code=code, retry_after=retry_after, lost_handles=lost_handles)

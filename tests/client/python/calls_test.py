@@ -19,7 +19,7 @@ from unittest import mock
 from support import (ENVIRONMENT, FAST, FakeServer, Messages, eventually, grpc, in_thread, main,
                      np)
 import warpcall
-from warpcall._stream import StreamSession
+from warpcall._stream import Session
 from warpcall import _retry
 from ways import QUICK, REPLY, WAYS, Script, X, by_future, by_run
 
@@ -349,7 +349,7 @@ class CancelTest(unittest.TestCase):
                 self.assertTrue(self.cancelled.acquire(timeout=60), "the server was not told")
 
     def test_a_stream_whose_call_was_not_made_sends_nothing(self):
-        session = StreamSession(None)
+        session = Session(b"", [])
         session.drop()
         self.assertEqual(list(session.messages()), [])
 

@@ -134,9 +134,10 @@ class RealServer(differential.Server):
 class FakeServer:
     """A server whose answers `handler(request bytes, context)` makes: bytes, or the exception that it raises or aborts
     with. Streams: `stream_handler(request iterator, context)`; without one it has no stream methods. `stops`, an event:
-    a health service reports SERVING until it is set."""
+    a health service reports SERVING until it is set. `put_handler(request iterator, context)` answers Put with bytes."""
 
-    def __init__(self, handler, stream_handler=None, address="127.0.0.1:0", credentials=None, stops=None):
+    def __init__(self, handler, stream_handler=None, address="127.0.0.1:0", credentials=None, stops=None,
+                 put_handler=None):
         self.watches = 0
 
         def watch(_, context):
@@ -153,6 +154,8 @@ class FakeServer:
             def service(self, details):
                 if stops is not None and details.method == "/grpc.health.v1.Health/Watch":
                     return grpc.unary_stream_rpc_method_handler(watch)
+                if details.method.endswith("/Put"):
+                    return put_handler and grpc.stream_unary_rpc_method_handler(put_handler)
                 if details.method.endswith("Stream"):
                     return stream_handler and grpc.stream_stream_rpc_method_handler(stream_handler)
                 return grpc.unary_unary_rpc_method_handler(handler)

@@ -11,6 +11,7 @@ import unittest
 
 from support import SEED, Messages, main, np
 from warpcall import _arrays, _execute, _inspect, _messages, _proto, _wire
+from warpcall import Blocks, Resident
 from warpcall._arrays import to_operand
 from warpcall.errors import InvalidArgument
 
@@ -22,6 +23,7 @@ DOUBLES = [0.0, 1.0, -2.5, 1e300, float("inf"), 5e-324]
 OURS = [each for each in vars(_proto).values() if dataclasses.is_dataclass(each)]
 ANSWERS = [each for each in OURS if not each.__name__.endswith("Request")]
 THEIRS = Messages()
+RESIDENT = Resident(None, "", _proto.TensorInfo("abc", data_type="float32", shape=(3,)))
 
 
 def random_value(field, rng):
@@ -165,7 +167,7 @@ class WireTest(unittest.TestCase):
             _execute.read_answer(data)  # the bytes before the data are cached
             answer, outputs = _execute.read_answer(data)
             ours = self.response(answer)
-            for name in ("implementation", "device", "request_id"):
+            for name in ("implementation", "device", "request_id", "resident_bytes"):
                 self.assertEqual(getattr(ours, name), getattr(theirs, name))
             assert_same(self, ours.timing(), theirs.timing)
             assert_same(self, ours.launch(), theirs.launch)
@@ -233,14 +235,18 @@ class WireTest(unittest.TestCase):
             arrays = [numpy_rng.standard_normal([self.rng.randrange(200) for _ in range(
                 self.rng.randrange(1, 3))]).astype(self.rng.choice(["f4", "f2"]))
                       for _ in range(self.rng.randrange(3))]
-            data = _execute.encode_request(call, [to_operand(array) for array in arrays])
+            inputs = [to_operand(array) for array in arrays]
+            keep_ttl_ns = self.rng.choice([None, 0, 1 << 60])
+            data = _execute.encode_request(call._replace(keep_ttl_ns=keep_ttl_ns), [*inputs, RESIDENT])
             theirs = THEIRS.ExecuteRequest.FromString(data)
             expected = THEIRS.ExecuteRequest(
                 kernel=call.kernel, implementation=call.implementation, device=call.device,
-                request_id=call.request_id)
+                request_id=call.request_id, keep_outputs=keep_ttl_ns is not None,
+                keep_ttl_ns=keep_ttl_ns or 0)
             for array in arrays:
                 expected.inputs.add(data_type={4: 1, 2: 2}[array.itemsize], shape=array.shape,
                                     data=array.tobytes())
+            expected.inputs.add(handle=RESIDENT.handle)
             for name, value in attributes.items():
                 field = {bool: "bool", int: "int", float: "double", str: "string"}[type(value)]
                 setattr(expected.attributes[name], field + "_value", value)
@@ -249,9 +255,10 @@ class WireTest(unittest.TestCase):
     def test_stream_messages(self):
         call = _execute.Call("gelu", "cpu", "", "7", {"approximate": "none"})
         header = THEIRS.ExecuteStreamRequest.FromString(_execute.stream_header(
-            _execute.encode_header(call, [(2, (300, 500)), (3, (0,))]))).header
-        self.assertEqual([(t.data_type, list(t.shape), t.data) for t in header.inputs],
-                         [(2, [300, 500], b""), (3, [0], b"")])
+            _execute.encode_header(call, [Blocks((300, 500), "f2", []), RESIDENT,
+                                          Blocks((0,), "bf16", [])]))).header
+        self.assertEqual([(t.data_type, list(t.shape), t.data, t.handle) for t in header.inputs],
+                         [(2, [300, 500], b"", ""), (0, [], b"", "abc"), (3, [0], b"", "")])
         self.assertEqual(header.attributes["approximate"].string_value, "none")
         for index, offset, data in [(0, 0, b"abc"), (3, 1 << 40, bytes(300)), (1, 7, b"")]:
             message = THEIRS.ExecuteStreamRequest.FromString(
@@ -265,9 +272,12 @@ class WireTest(unittest.TestCase):
             self.assertEqual(reply[mine.span[0]:mine.span[1]], data)
 
     def test_small_messages_are_written(self):
-        for cls in (_proto.TensorSpec, _proto.Timing, _proto.LaunchInfo, _proto.DeviceInfo):
+        for cls in (_proto.TensorSpec, _proto.Timing, _proto.LaunchInfo, _proto.DeviceInfo,
+                    _proto.PutHeader, _proto.GetRequest, _proto.FreeRequest):
             for _ in range(MESSAGES // 4):
                 theirs = fill(getattr(THEIRS, cls.__name__)(), self.rng)
+                if cls is _proto.PutHeader:
+                    theirs.tensor.CopyFrom(THEIRS.Tensor(data_type=3, shape=theirs.tensor.shape))
                 if cls is _proto.TensorSpec:
                     theirs.data_type = 1 + theirs.data_type % 3
                 ours = _messages.decode(cls, theirs.SerializeToString())
