@@ -3,6 +3,7 @@ stand on it, the one for asyncio with what blocks."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import numbers
 import threading
@@ -165,7 +166,7 @@ class Calls:
             data = self.unary(_channel.EXECUTE, request.encode(), terms.deadline)
             return request.finish(data)
 
-        return self._restoring(request.residents if request.repeatable else (), terms, make)
+        return self._restoring(request.restorable, terms, make)
 
     def unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
         methods, metadata = self._methods, call_metadata(self._metadata)
@@ -276,8 +277,8 @@ class Calls:
                 raise make_error(refused)
 
     def _streams(self, request: Request, terms: Terms) -> bool:
-        """True if the request goes by ExecuteStream, which takes Residents only as inputs that all
-        parts of the problem share: a call with others is one message, however large."""
+        """True if the request goes by ExecuteStream. A stream takes Residents only as inputs that
+        all parts of the problem share; calls with others are one message, however large."""
         if not request.streams or not request.residents or not request.repeatable:
             return request.streams
         kernel = self.kernels.find(request.call.kernel, terms.deadline)
@@ -329,8 +330,8 @@ class Calls:
     # ---- tensors that stay ----
 
     def put(self, put: Put, terms: Terms) -> tuple[Put, PutResponse]:
-        """Puts a tensor. Returns what puts it again, on the same device, and the answer. The first
-        one decides the device of all that leave the choice to the server."""
+        """Puts a tensor. Returns the Put that repeats it on the same device, and the answer. The
+        device that the server chose for the first tensor serves all others that name none."""
         check_one_server(self._target)
         put = put.pinned(self._put_device)
         response = self._put(put, terms)
@@ -357,8 +358,8 @@ class Calls:
     def _restoring(
         self, residents: Sequence[ResidentBase], terms: Terms, make: Callable[[], Value]
     ) -> Value:
-        """Returns what `make` does, if need be a second time after the server has lost residents
-        that could be put again."""
+        """Returns what `make` returns. If the server has lost residents, puts them again and calls
+        `make` a second time."""
         if not residents:
             return make()
 
@@ -424,13 +425,9 @@ class Calls:
 
     def _attempts(self, request: Request, terms: Terms) -> Result:
         """A call, whole or of one stripe, that another thread may cancel."""
-        return self._restoring(
-            request.residents if request.repeatable else (),
-            terms,
-            lambda: self._attempts_whole(request, terms),
-        )
+        return self._restoring(request.restorable, terms, lambda: self._attempts_of(request, terms))
 
-    def _attempts_whole(self, request: Request, terms: Terms) -> Result:
+    def _attempts_of(self, request: Request, terms: Terms) -> Result:
         if self._streams(request, terms):
             return self._execute_stream(request, terms)
         message, cancellation = request.encode(), terms.cancellation or Cancellation()
@@ -546,11 +543,13 @@ class Calls:
             return
         closed = self._closed.is_set()
         if refused.lost_handles and not future.done() and not closed:
-            # What puts them again may wait, as this thread must not.
+            # A thread of gRPC must not wait until they are put again.
             cancellation = Cancellation()
             future.on_cancel(cancellation.cancel)
             terms = dataclasses.replace(pending.terms, cancellation=cancellation)
-            return self._in_pool(lambda: self._work(future, pending.request, terms))
+            with contextlib.suppress(Cancelled):  # the client is closed, which ends the future
+                self._in_pool(lambda: self._work(future, pending.request, terms))
+            return
         if future.claim():
             future.set_exception(Cancelled(CLOSED) if closed else make_error(refused))
 

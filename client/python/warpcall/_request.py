@@ -134,7 +134,7 @@ def put_of(
     keep_source: bool,
 ) -> Put:
     """From the arguments of Client.put. Raises InvalidArgument for what no server could take."""
-    item = x if isinstance(x, (Blocks, Operand)) else to_operand(x, dtype)
+    item = x if isinstance(x, Blocks) else to_operand(x, dtype)
     digest = b""
     if isinstance(item, Operand):
         # A tensor never changes, but the caller may write to the array.
@@ -143,14 +143,15 @@ def put_of(
         if sha256:
             digest = hashlib.sha256(item.data.reshape(-1).view(np.uint8).data).digest()
     elif sha256:
-        raise InvalidArgument("sha256 takes an array: the digest of Blocks is not known beforehand")
+        raise InvalidArgument("sha256 takes an array: Blocks are read once, while they are sent")
     spec = TensorSpec(DATA_TYPES[item.data_type], item.shape)
     header = PutHeader(spec, device, ttl_ns("ttl", ttl), label, digest, evictable)
     return Put(item, header, keep_source)
 
 
 def _is_read_only(x: object) -> bool:
-    """Of other objects an array may be read-only though they are not."""
+    """False for other objects than arrays: NumPy's view of one may be read-only when the object is
+    not."""
     return isinstance(x, np.ndarray) and not x.flags.writeable
 
 
@@ -161,8 +162,8 @@ class Request:
         "_place",
         "call",
         "finisher",
-        "keeps",
         "inputs",
+        "keeps",
         "misfit",
         "nbytes",
         "out",
@@ -248,6 +249,11 @@ class Request:
     def stays(self) -> bool:
         """True if some operands are or remain on a device: such a call goes to one server whole."""
         return self.keeps or bool(self.residents)
+
+    @property
+    def restorable(self) -> Sequence[ResidentBase]:
+        """Residents that may be put again for the request, after which it is sent once more."""
+        return self.residents if self.repeatable else ()
 
     @property
     def repeatable(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 import os
 import time
 from collections import deque
@@ -158,7 +159,8 @@ class Client(AsyncKernelMethods):
         except NotFound as error:
             if not error.lost_handles:
                 raise
-        request.timeout = time_left(deadline)  # for putting again what was lost, too
+        # The rest of the call's time, which covers putting the tensors again.
+        request.timeout = math.inf if deadline is None else max(deadline - time.monotonic(), 1e-3)
         return await self._by_threads(request)
 
     def map(

@@ -123,6 +123,15 @@ class DocumentsTest(unittest.TestCase):
         self.assertIn("not on this server, or not for this problem: cuda, triton, compiled",
                       done.stdout)
 
+    def test_a_block_of_an_mlp(self):
+        done = self.python(os.path.join(ROOT, "client", "examples", "mlp_block", "mlp_block.py"),
+                           "--server", self.server.address, "--rows", "6", "--seconds", "0.1")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        weights, result, speed = done.stdout.splitlines()
+        self.assertEqual(weights, "32.0 MiB of weights on cpu")
+        self.assertRegex(result, r"^6x1024: largest difference from NumPy \S+, allowed 1e-04$")
+        self.assertRegex(speed, r"^1x1024: \d+ blocks/s with weights that stay, [\d.]+ with weights sent: ")
+
     def test_jax(self):
         try:
             import jax  # noqa: F401
