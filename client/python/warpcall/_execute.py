@@ -187,9 +187,9 @@ class Response:
     def _read(self, at: int, end: int) -> None:
         parts = self._parts
         for number, wire_type, value, stop in wire.fields(self._data, at, end):
-            if (number, wire_type) == (_RESIDENT_BYTES, wire.VARINT):
-                self.resident_bytes = wire.signed(value)
             if wire_type != wire.BYTES:
+                if number == _RESIDENT_BYTES and wire_type == wire.VARINT:
+                    self.resident_bytes = wire.signed(value)
                 continue
             if number == 1:
                 self.tensors.append(_read_tensor(self._data, value, stop))

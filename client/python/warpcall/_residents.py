@@ -7,7 +7,6 @@ import datetime
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -193,8 +192,11 @@ class Resident(ResidentBase):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with suppress(*([] if error is None else [Error])):  # the first error tells more
+        try:
             self.free()
+        except Error:
+            if error is None:  # else that one tells more
+                raise
 
 
 def ttl_ns(name: str, seconds: float | None) -> int:

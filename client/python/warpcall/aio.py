@@ -580,8 +580,11 @@ class Resident(ResidentBase):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with contextlib.suppress(*([] if error is None else [Error])):
+        try:
             await self.free()
+        except Error:
+            if error is None:
+                raise
 
 
 def _is_cancelling(task: asyncio.Task[Any]) -> bool:

@@ -157,6 +157,13 @@ class RealTest(unittest.TestCase):
         with self.assertRaises(KeyError), self.gpu.put(X):
             raise KeyError
         self.assertEqual(self.gpu.tensors(), [])
+        gpu = warpcall.connect(self.server.address)
+        with self.assertRaises(KeyError), gpu.put(X):
+            gpu.close()
+            raise KeyError
+        gpu = warpcall.connect(self.server.address)
+        with self.assertRaises(warpcall.Cancelled), gpu.put(X):
+            gpu.close()
 
     def test_a_digest_finds_what_is_there(self):
         first = self.gpu.put(WEIGHT, sha256=True)
