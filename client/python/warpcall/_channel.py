@@ -30,9 +30,11 @@ CONNECTIONS_MAX = 64
 # Environment variables, read like the command line's: arguments override them.
 SERVER_VARIABLE = "WARPCALL_SERVER"
 TOKEN_VARIABLE = "WARPCALL_TOKEN_FILE"
+SESSION_VARIABLE = "WARPCALL_SESSION"
 _TLS_VARIABLES = ("WARPCALL_TLS_CA", "WARPCALL_TLS_CERT", "WARPCALL_TLS_KEY")
 # Characters that a header's value may hold, without spaces.
 _TOKEN = re.compile(r"[!-~]+")
+_SESSION = re.compile(r"[!-~]{1,128}")
 
 _SERVICE = "/warpcall.v1.KernelService/"
 EXECUTE = _SERVICE + "Execute"
@@ -119,6 +121,7 @@ class Target:
     connections: int = 1
     tls: TLS | None = None
     token: str | None = None
+    session: str = ""
     stall_timeout: float = 20.0
     proxy: HttpProxy | None = dataclasses.field(init=False, default=None)
 
@@ -133,6 +136,11 @@ class Target:
             )
         if self.token is not None and not _TOKEN.fullmatch(self.token):
             raise InvalidArgument("token is empty, or has spaces or characters outside ASCII")
+        if self.session and not _SESSION.fullmatch(self.session):
+            raise InvalidArgument(
+                f"session is {self.session!r}; it must be at most 128 printable characters of"
+                " ASCII, no spaces"
+            )
         if not self.stall_timeout > 0:
             raise InvalidArgument(f"stall_timeout is {self.stall_timeout}; it must be over 0")
 
@@ -171,7 +179,9 @@ class Target:
         return [[*options, ("warpcall.connection", number)] for number in numbers]
 
     def metadata(self) -> Metadata:
-        return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
+        session = (("warpcall-session", self.session),) if self.session else ()
+        token = () if self.token is None else (("authorization", f"Bearer {self.token}"),)
+        return session + token
 
     def refusal(self, error: Any) -> Refusal:
         """The status of a call that gRPC reports as failed. A call that was cut between the client
@@ -190,6 +200,7 @@ def target_of(
     connections: int,
     tls: TLS | None,
     token: str | None,
+    session: str | None,
     stall_timeout: float,
 ) -> Target:
     """With the environment's word for what is None. Raises InvalidArgument as Target, OSError for a
@@ -205,7 +216,9 @@ def target_of(
     files = [os.environ.get(name) or None for name in _TLS_VARIABLES]
     if tls is None and any(files):
         tls = TLS(*files)
-    return Target(address, connections, tls, token, stall_timeout)
+    if session is None:
+        session = os.environ.get(SESSION_VARIABLE, "")
+    return Target(address, connections, tls, token, session, stall_timeout)
 
 
 class Methods:

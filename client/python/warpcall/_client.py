@@ -463,6 +463,7 @@ def connect(
     connections: int = 1,
     tls: TLS | None = None,
     token: str | None = None,
+    session: str | None = None,
     retry: Retry | None = None,
     stall_timeout: float = 20.0,
 ) -> Client:
@@ -471,7 +472,8 @@ def connect(
 
     Missing arguments come from the environment, as for the command line: `WARPCALL_SERVER` is the
     address (default 127.0.0.1:8470), `WARPCALL_TOKEN_FILE` a file with the token,
-    `WARPCALL_TLS_CA`, `WARPCALL_TLS_CERT` and `WARPCALL_TLS_KEY` the files of `tls`.
+    `WARPCALL_SESSION` the session, and `WARPCALL_TLS_CA`, `WARPCALL_TLS_CERT` and
+    `WARPCALL_TLS_KEY` the files of `tls`.
 
     `timeout`: seconds for calls that set none of their own; None: no limit.
     `connections`: 1 to 64; each can keep one core busy on either side. Small calls alternate
@@ -479,6 +481,8 @@ def connect(
     have independent parts (`Result.stripes`).
     `tls`, `token`: credentials for servers that require them. A trailing newline of the token is
     ignored.
+    `session`: a name that every call carries. A front of several servers may send all calls of a
+    session to one of them, so that they find the tensors that stay there.
     `retry`: the retry policy.
     `stall_timeout`: seconds after which the client drops a connection whose sent data the server's
     machine does not acknowledge.
@@ -486,5 +490,5 @@ def connect(
     Raises InvalidArgument for values out of range and invalid addresses, OSError for a file that
     cannot be read.
     """
-    target = target_of(address, connections, tls, token, stall_timeout)
+    target = target_of(address, connections, tls, token, session, stall_timeout)
     return Client(target, timeout, Retry() if retry is None else retry)

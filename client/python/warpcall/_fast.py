@@ -2,8 +2,8 @@
 
 The module, warpcall_fast, makes Execute's calls, with their retries, stripes and streams. Pure
 Python makes all others: other methods, inputs that are Blocks or Residents instead of arrays, calls
-that keep their outputs, clients with TLS or a token, and those for asyncio except for their large
-calls.
+that keep their outputs, clients with TLS, a token or a session, and those for asyncio except for
+their large calls.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ FAST: bool = _module is not None
 
 def open_calls(target: Target, timeout: float | None, retry: Retry) -> Calls:
     """Returns the calls of a client, in the fastest available form."""
-    if not FAST or target.tls is not None or target.token is not None:
+    if not FAST or target.tls is not None or target.token is not None or target.session:
         return Calls(target, timeout, retry)
     return FastCalls(target, timeout, retry)
 

@@ -608,9 +608,10 @@ def connect(
     connections: int = 1,
     tls: TLS | None = None,
     token: str | None = None,
+    session: str | None = None,
     retry: Retry | None = None,
     stall_timeout: float = 20.0,
 ) -> Client:
     """Returns a client for asyncio. Arguments and errors as for `warpcall.connect`."""
-    target = target_of(address, connections, tls, token, stall_timeout)
+    target = target_of(address, connections, tls, token, session, stall_timeout)
     return Client(target, timeout, Retry() if retry is None else retry)

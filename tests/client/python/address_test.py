@@ -140,10 +140,12 @@ class ProxyRuleTest(unittest.TestCase):
 class EnvironmentTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.seen = []
+        self.seen, self.sessions = [], []
 
         def handler(request, context):
-            self.seen.append(dict(context.invocation_metadata()).get("authorization"))
+            sent = dict(context.invocation_metadata())
+            self.seen.append(sent.get("authorization"))
+            self.sessions.append(sent.get("warpcall-session"))
             return REPLY
 
         self.address = self.enterContext(FakeServer(handler)).address
@@ -168,6 +170,17 @@ class EnvironmentTest(unittest.TestCase):
             client.identity(X)
         os.environ["WARPCALL_SERVER"] = ""
         self.assertIn("127.0.0.1:8470", repr(warpcall.connect()))
+
+    def test_a_session_goes_with_every_call(self):
+        os.environ.update(WARPCALL_SERVER=self.address, WARPCALL_SESSION="of-all")
+        for connect, call in WAYS:
+            for options in ({}, {"session": "mine"}, {"session": ""}):
+                with connect(timeout=60, retry=ONCE, **options) as client:
+                    call(client)
+        self.assertEqual(self.sessions, ["of-all", "mine", None] * len(WAYS))
+        for wrong in ("two words", "é", "x" * 129):
+            with self.assertRaisesRegex(warpcall.InvalidArgument, "session is .*128 printable"):
+                warpcall.connect(session=wrong)
 
     def test_files_that_hold_nothing_or_are_not_there(self):
         os.environ["WARPCALL_TOKEN_FILE"] = self.file(" \n")
