@@ -32,7 +32,7 @@ class RawEcho final
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* request,
                                     grpc::ByteBuffer* response) override {
-    pollers_.Note(2 * static_cast<int64_t>(request->Length()));
+    pollers_.Observe(2 * static_cast<int64_t>(request->Length()));
     const_cast<grpc::ByteBuffer*>(request)->Swap(response);  // not even a reference is counted
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);

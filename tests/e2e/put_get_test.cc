@@ -170,7 +170,7 @@ class PutGetTest : public ::testing::Test {
     grpc::ClientContext context;
     const grpc::Status status = inference::GRPCInferenceService::NewStub(channel_)->ModelInfer(
         &context, request, response == nullptr ? &dropped : response);
-    lost_ = LostOf(context);
+    lost_ = LostHandlesOf(context);
     return CodeAndMessage(status);
   }
 
@@ -326,7 +326,7 @@ TEST_F(PutGetTest, AProfilesProcessGetsTheBytes) {
     grpc::ClientContext context;
     v1::ProfileResponse response;
     const grpc::Status status = stub_->Profile(&context, request, &response);
-    lost_ = LostOf(context);
+    lost_ = LostHandlesOf(context);
     return status.ok() ? response.device() : CodeAndMessage(status);
   };
   const std::string handle = Put(tensor).handle();

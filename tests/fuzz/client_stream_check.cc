@@ -14,7 +14,7 @@ constexpr int64_t kOutputBytesMax = 64 << 10;
 constexpr int kMessagesMax = 64;
 
 // Takes outputs up to a size, and notes which bytes come.
-class NotingEnds final : public client::StreamEnds {
+class RecordingIo final : public client::TensorIo {
  public:
   absl::StatusOr<client::Piece> Read(size_t, int64_t, int64_t) override {
     return absl::InternalError("nothing is sent");
@@ -71,19 +71,19 @@ std::string Message(FuzzInput* decisions) {
 
 std::string CheckClientStream(FuzzInput* decisions) {
   const client::StreamCall call;
-  NotingEnds ends;
-  const auto session = client::ExecuteStreamSession::Make(call, 4096, &ends);
+  RecordingIo io;
+  const auto session = client::ExecuteStreamSession::Make(call, 4096, &io);
   if (!session.ok()) return session.status().ToString();
   for (int i = 0; i < kMessagesMax && !decisions->empty(); ++i) {
     const uint8_t seed = decisions->Byte();
     const std::string message = Message(decisions);
     const Fragments fragments(message, seed);
-    if (!(*session)->HandleMessage(fragments.spans()).ok()) return ends.wrong;
+    if (!(*session)->HandleMessage(fragments.spans()).ok()) return io.wrong;
   }
-  if (!(*session)->TakeResult().ok()) return ends.wrong;
-  for (const std::string& output : ends.came)
+  if (!(*session)->TakeResult().ok()) return io.wrong;
+  for (const std::string& output : io.came)
     if (output.find('\0') != std::string::npos) return "an answer lacks bytes";
-  return ends.wrong;
+  return io.wrong;
 }
 
 }  // namespace warpcall::testing

@@ -185,7 +185,7 @@ class PutRun {
       const absl::StatusOr<std::string> ran = server_.Run(reader_.request().JobOf(window.get()));
       if (!ran.ok()) return absl::StrCat("window ", window->index, ": ", ran.status().ToString());
       if (!ran->empty()) return absl::StrCat("window ", window->index, " comes back");
-      reader_.request().NoteRan(*window);
+      reader_.request().RecordRan(*window);
     }
     return "";
   }

@@ -140,7 +140,7 @@ class StreamRun {
         return absl::StrCat("window ", window->index, " begins at ",
                             request_.OutputOffset(*window, 0), " of ", output_.size());
       absl::StrAppend(&output_, *output);
-      request_.NoteRan(*window);
+      request_.RecordRan(*window);
     }
     return "";
   }

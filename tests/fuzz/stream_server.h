@@ -41,7 +41,7 @@ class StreamServer {
     void RecordTransfer(const RequestTrace&) override {}
     void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
     void RecordInspectionUse(const InspectionUse&) override {}
-    void NoteAchievedOccupancy(int, int, double) override {}
+    void SetAchievedOccupancy(int, int, double) override {}
     void RecordRefusedConnection() override {}
   };
 
