@@ -216,7 +216,8 @@ void PrintResultTables(const RunOptions& options, const client::Result& result) 
                                 PinnedName(result.implementation, result.launch.variant),
                                 ", request ", result.request_id),
                    0));
-  Table outputs({"OUTPUT", "TYPE", "SHAPE", ">BYTES"});
+  // Handles are to be copied: figures are never broken into lines, as text is.
+  Table outputs({options.call.keep_outputs ? ">OUTPUT" : "OUTPUT", "TYPE", "SHAPE", ">BYTES"});
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     const client::Tensor& output = result.outputs[i];
     const std::string place = output.is_resident()         ? HandleText(output.handle())

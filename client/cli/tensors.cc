@@ -40,6 +40,13 @@ std::string ShapeText(absl::Span<const int64_t> shape) { return absl::StrJoin(sh
 
 std::string BytesText(int64_t bytes) { return HumanBytes(static_cast<double>(bytes)); }
 
+std::string TensorText(DataType type, absl::Span<const int64_t> shape) {
+  return absl::StrCat(DataTypeName(type), " ", ShapeText(shape));
+}
+
+// Handles are to be copied: figures are never broken into lines, as text is.
+Table TensorsTable() { return Table({">HANDLE", "DEVICE", ">BYTES", ">ENDS UNUSED IN", "TENSOR"}); }
+
 // A handle as people copy it: with the mark that inputs have, or without.
 std::string HandleOf(absl::string_view text) {
   return std::string(absl::StripPrefix(text, HandleText("")));
@@ -97,10 +104,10 @@ int RunPut(const Globals& globals, const PutArguments& arguments) {
                {"existed", resident->existed}});
     return kExitOk;
   }
-  Table table({"HANDLE", "DEVICE", "TYPE", "SHAPE", ">BYTES", ">ENDS UNUSED IN"});
+  Table table = TensorsTable();
   table.AddRow({HandleText(resident->tensor.handle()), resident->device,
-                DataTypeName(tensor.data_type()), ShapeText(tensor.shape()),
-                BytesText(resident->bytes), LeftText(resident->expires)});
+                BytesText(resident->bytes), LeftText(resident->expires),
+                TensorText(tensor.data_type(), tensor.shape())});
   PrintText(table.ToString());
   return kExitOk;
 }
@@ -200,12 +207,15 @@ int RunTensors(const Globals& globals, const TimeoutOption& timeout) {
     PrintJson({{"tensors", std::move(list)}});
     return kExitOk;
   }
-  Table table({"HANDLE", "DEVICE", "TYPE", "SHAPE", ">BYTES", ">USES", ">ENDS UNUSED IN",
-               "EVICTABLE", "LABEL"});
-  for (const client::TensorInfo& tensor : *tensors)
-    table.AddRow({HandleText(tensor.handle), tensor.device, DataTypeName(tensor.spec.data_type),
-                  ShapeText(tensor.spec.shape), BytesText(tensor.bytes), absl::StrCat(tensor.uses),
-                  LeftText(tensor.expires), tensor.evictable ? "yes" : "no", tensor.label});
+  Table table = TensorsTable();
+  for (const client::TensorInfo& tensor : *tensors) {
+    std::string text = TensorText(tensor.spec.data_type, tensor.spec.shape);
+    absl::StrAppend(&text, ", used ", tensor.uses, tensor.uses == 1 ? " time" : " times",
+                    tensor.evictable ? ", evictable" : "", tensor.label.empty() ? "" : ": ",
+                    tensor.label);
+    table.AddRow({HandleText(tensor.handle), tensor.device, BytesText(tensor.bytes),
+                  LeftText(tensor.expires), std::move(text)});
+  }
   PrintText(table.ToString());
   return kExitOk;
 }

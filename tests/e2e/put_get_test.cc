@@ -672,7 +672,7 @@ TEST_F(PutGetTest, EachNamedCallerHasItsOwn) {
 // 256 MiB more than the messages' share of the memory sum are no reason to end calls.
 TEST_F(PutGetTest, TensorsThatStayTakeNoMemoryFromMessages) {
   if (ProgramsAreSanitized()) GTEST_SKIP() << "the server takes more memory for itself";
-  Start({"--staging_mib=64", "--queue_mib=16", "--reception_mib=16", "--max_message_mib=16"});
+  Start({"--staging_mib=64", "--queue_mib=16", "--reception_mib=64", "--max_message_mib=4"});
   v1::PutHeader header;
   header.mutable_tensor()->set_data_type(v1::DATA_TYPE_FLOAT32);
   header.mutable_tensor()->add_shape(64 * kMib);

@@ -209,7 +209,7 @@ ROOMS = {
     "client/cpp/rpc/": ("@ client/cpp/include/ proto/", "grpc"),
     "client/cpp/codec/": ("@ client/cpp/include/ client/cpp/rpc/ proto/", "grpc"),
     "client/cpp/": ("client/cpp/calls/ client/cpp/codec/ client/cpp/complete_file.h client/cpp/include/ "
-                    "client/cpp/npy_ client/cpp/rpc/ proto/", "grpc"),
+                    "client/cpp/npy_ client/cpp/residence.h client/cpp/rpc/ proto/", "grpc"),
     "client/cli/common/": ("@ client/cpp/include/ client/cpp/complete_file.h", "cli11 json reflection"),
     "client/cli/bench/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
     "client/cli/load/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),

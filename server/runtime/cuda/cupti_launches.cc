@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<LaunchLog>> LaunchLog::Create(const Api& api, CUc
 }
 
 absl::Status LaunchLog::Subscribe() {
-  const CUptiResult result = api_.Subscribe(&subscriber_, Note, this);
+  const CUptiResult result = api_.Subscribe(&subscriber_, OnLaunch, this);
   if (result != CUPTI_SUCCESS) subscriber_ = nullptr;
   RETURN_IF_ERROR(api_.ToStatus(result, "asking CUPTI for callbacks"));
   for (const CUpti_CallbackId id : kLaunches)

@@ -44,7 +44,7 @@ TEST_F(RunCliTest, JsonWorksBeforeAndAfterTheSubcommand) {
                "total_ns": 6000},
     "launch": {"bytes_moved": 8000, "flops": 400, "theoretical_occupancy": 0.75, "waves": 1.5,
                "gpu_kernels": 1, "variant": ""},
-    "kernel_bytes_per_second": 2e9, "kernel_flops_per_second": 1e8,
+    "resident_bytes": 0, "kernel_bytes_per_second": 2e9, "kernel_flops_per_second": 1e8,
     "outputs": [{"data_type": "float32", "shape": [2, 2], "bytes": 16}]})");
   expected["outputs"][0]["file"] = y_;
   EXPECT_EQ(result, expected);
