@@ -3,6 +3,7 @@ that keep their results, and what is put again. On the real server, and on one t
 
 import asyncio
 import pickle
+import tempfile
 import threading
 import time
 import unittest
@@ -172,37 +173,6 @@ class RealTest(unittest.TestCase):
         first.free()
         np.testing.assert_array_equal(second.get(), WEIGHT)
 
-    def test_what_was_evicted_is_put_again_once_a_minute(self):
-        weight, other = (np.full((16, 12800), value, np.float32) for value in (0.5, 2))  # 0.8 MiB
-        x = np.ones((3, 12800), np.float32)
-        expected = self.gpu.linear(x, weight, BIAS)
-        with RealServer("--self_test=off", "--resident_mib=1") as server, \
-                warpcall.connect(server.address, timeout=SECONDS_MAX) as gpu:
-            ways = [lambda w: gpu.linear(x, w, BIAS),
-                    lambda w: gpu.submit("linear", x, w, BIAS).result(SECONDS_MAX),
-                    lambda w: next(gpu.map("linear", [(x, w, BIAS)])),
-                    lambda w: gpu.linear(x, w.get(), BIAS)]
-            for way in ways:
-                resident = gpu.put(weight, label="w1", evictable=True)
-                handle = resident.handle
-                gpu.put(other, evictable=True)
-                np.testing.assert_array_equal(way(resident), expected)
-                self.assertNotEqual(resident.handle, handle)
-                self.assertEqual((resident.label, resident.shape), ("w1", weight.shape))
-                gpu.put(other, evictable=True)
-                with self.assertRaises(warpcall.NotFound) as raised:
-                    way(resident)
-                self.assertEqual(raised.exception.lost_handles, {resident.handle: "evicted"})
-                self.assertEqual(pickle.loads(pickle.dumps(raised.exception)).lost_handles,
-                                 raised.exception.lost_handles)
-                resident._restorable_at -= _residents._RESTORED_SECONDS_MIN
-                np.testing.assert_array_equal(way(resident), expected)
-            # By a stream.
-            rows = np.ones((330, 12800), np.float32)
-            gpu.put(other, evictable=True)
-            resident._restorable_at -= _residents._RESTORED_SECONDS_MIN
-            np.testing.assert_allclose(gpu.linear(rows, resident, BIAS)[7:10], expected)
-
     def test_what_nobody_puts_again(self):
         other = self.enterContext(warpcall.connect(self.server.address))
         freed = self.gpu.put(WEIGHT)
@@ -282,6 +252,37 @@ class RealTest(unittest.TestCase):
                         await use
 
         asyncio.run(use())
+
+
+class RestartTest(unittest.TestCase):
+    def test_what_a_restarted_server_lost_is_put_again_once_a_minute(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        start = lambda: RealServer("--self_test=off", f"--listen=unix:{folder}/socket")
+        rows = np.ones((4 * MIB // 64 + 1, 64), np.float32)  # for a stream
+        gpu = self.enterContext(warpcall.connect(f"unix:{folder}/socket", timeout=SECONDS_MAX))
+        ways = [lambda w: gpu.linear(X, w, BIAS),
+                lambda w: gpu.submit("linear", X, w, BIAS).result(SECONDS_MAX),
+                lambda w: next(gpu.map("linear", [(X, w, BIAS)])),
+                lambda w: gpu.linear(X, w.get(), BIAS),
+                lambda w: gpu.linear(rows, w, BIAS)]
+        with start():
+            weights = [gpu.put(WEIGHT, label="w1") for _ in ways]
+            expected = [way(WEIGHT if number != 3 else weights[3]) for number, way in enumerate(ways)]
+        handles = [weight.handle for weight in weights]
+        with start():
+            for way, weight, y in zip(ways, weights, expected):
+                np.testing.assert_array_equal(way(weight), y)
+                self.assertEqual((weight.label, weight.shape), ("w1", WEIGHT.shape))
+        self.assertFalse({weight.handle for weight in weights} & {*handles})
+        with start():
+            for way, weight, y in zip(ways, weights, expected):
+                with self.assertRaises(warpcall.NotFound) as raised:
+                    way(weight)
+                lost = raised.exception.lost_handles
+                self.assertIn(lost, [{weight.handle: why} for why in ("lost", "unknown")])
+                self.assertEqual(pickle.loads(pickle.dumps(raised.exception)).lost_handles, lost)
+                weight._restorable_at -= _residents._RESTORED_SECONDS_MIN
+                np.testing.assert_array_equal(way(weight), y)
 
 
 class SeveralTest(unittest.TestCase):
