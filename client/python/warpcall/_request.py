@@ -134,7 +134,7 @@ def put_of(
     keep_source: bool,
 ) -> Put:
     """From the arguments of Client.put. Raises InvalidArgument for what no server could take."""
-    item = x if isinstance(x, Blocks) else to_operand(x, dtype)
+    item: Operand | Blocks = x if isinstance(x, Blocks) else to_operand(x, dtype)
     digest = b""
     if isinstance(item, Operand):
         # A tensor never changes, but the caller may write to the array.
