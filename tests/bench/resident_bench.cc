@@ -66,7 +66,10 @@ class ResidentBench {
     std::printf(
         "| linear bfloat16 | echo, us | by handle, us | kernel, us | over echo and kernel, us | "
         "weights sent, us | its kernel, us |\n|---|---|---|---|---|---|---|\n");
-    for (const int64_t rows : sizes_.rows) RETURN_IF_ERROR(MeasureLinear(rows, echo.first_line()));
+    // "echo: serving on ADDRESS"
+    const std::string& line = echo.first_line();
+    for (const int64_t rows : sizes_.rows)
+      RETURN_IF_ERROR(MeasureLinear(rows, line.substr(line.rfind(' ') + 1)));
     RETURN_IF_ERROR(MeasureSmall());
     RETURN_IF_ERROR(MeasureRates());
     const int status = server.Stop();
