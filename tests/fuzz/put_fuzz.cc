@@ -89,7 +89,11 @@ class PutRun {
     v1::Tensor& tensor = *header_.mutable_tensor();
     tensor.set_data_type(static_cast<v1::DataType>(1 + decisions->Byte() % kDataTypeCount));
     ReadShape(decisions, &tensor);
-    is_giant_ = SendableBytes(tensor) < 0;
+    // Beside a dimension of 0 the others may overflow.
+    is_giant_ = SendableBytes(tensor) < 0 ||
+                std::any_of(tensor.shape().begin(), tensor.shape().end(),
+                            [](int64_t dim) { return dim > StreamServer::kResidentBytesMax; });
+    is_bad_ = tensor.shape().empty();
     v1::ExecuteRequest whole;
     *whole.add_inputs() = tensor;
     if (is_giant_) whole.mutable_inputs(0)->clear_shape();
@@ -101,7 +105,7 @@ class PutRun {
   }
 
   void MakeOdd(int choice) {
-    is_bad_ = choice >= 2;
+    is_bad_ |= choice >= 2;
     if (choice == 0) header_.set_sha256(std::string(32, 'x'));
     if (choice == 1) header_.set_device("cuda:9");
     if (choice == 2) header_.set_sha256("abc");
