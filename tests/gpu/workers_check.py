@@ -20,8 +20,7 @@ import time
 import grpc
 import numpy as np
 
-from differential import (FLOAT32, SERVICE, Client, Mix, Problem, Server, load_messages,
-                          run_clients)
+from differential import FLOAT32, Client, Mix, Problem, Server, load_messages, run_clients
 from service_check import CLIENTS, WARM_REQUESTS, gelu_request
 
 # Largest ratio of the most served to the least.
@@ -196,15 +195,6 @@ def check_hop(pack):
 
 # ---- tensors that stay --------------------------------------------------------------------------------
 
-def put(client, messages, tensor, device):
-    """The handle of a new tensor on the device."""
-    call = client.channel.stream_unary(
-        SERVICE + "Put", request_serializer=messages.PutRequest.SerializeToString,
-        response_deserializer=messages.PutResponse.FromString)
-    header = messages.PutHeader(tensor=tensor, device=device)
-    return call(iter([messages.PutRequest(header=header)]), timeout=60).handle
-
-
 def check_residents(pack):
     """A tensor is lost with its GPU's worker, and that alone."""
     server = Server(pack).await_rows()
@@ -232,7 +222,10 @@ def check_residents(pack):
         result = np.frombuffer(response.outputs[0].data, np.float32)
         return "right" if np.allclose(result, expected, rtol=1e-5, atol=1e-7) else "wrong"
 
-    handles = [put(client, messages, tensor, gpu) for gpu in gpus]
+    def put(gpu):
+        return client.put(FLOAT32, tensor.shape, tensor.data, device=gpu).handle
+
+    handles = [put(gpu) for gpu in gpus]
     before = [outcome(handle, gpu) for handle, gpu in zip(handles, gpus)]
     os.kill(worker_of(server, gpus[0]), signal.SIGKILL)
     back = await_healthy(server, gpus[0], 1)
@@ -240,7 +233,7 @@ def check_residents(pack):
     metrics = server.metrics()
     lost = [metrics[f'warpcall_resident_ended_total{{device="{gpu}",why="lost"}}'] for gpu in gpus]
     used = [metrics[f'warpcall_resident_bytes{{device="{gpu}",state="used"}}'] for gpu in gpus]
-    again = outcome(put(client, messages, tensor, gpus[0]), gpus[0])
+    again = outcome(put(gpus[0]), gpus[0])
     print(f"tensors on {gpus}: {before}; {gpus[0]}'s worker was killed and back after {back} s: "
           f"{after}, lost {lost}, bytes {used}; put again: {again}")
     return (server.stop() == 0 and back is not None and before == ["right", "right"]
