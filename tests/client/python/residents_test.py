@@ -11,8 +11,10 @@ from unittest import mock
 
 from support import FAST, SECONDS_MAX, FakeServer, Messages, RealServer, answer, eventually, grpc, main, np
 import warpcall
-from warpcall import _calls, _residents
+from warpcall import _calls, _residents, _stream
 from warpcall._arrays import ml_dtypes
+from warpcall._request import put_of
+from warpcall._stream import GetSession, PutSession
 from ways import QUICK
 
 THEIRS = Messages()
@@ -121,9 +123,11 @@ class RealTest(unittest.TestCase):
         weight = self.gpu.put(WEIGHT)
         expected = self.gpu.linear(x, WEIGHT, BIAS)
         resident = self.gpu.put(x)
-        with mock.patch.object(_calls, "StreamSession", wraps=_calls.StreamSession) as sessions:
-            for kept in (False, True):
+        with mock.patch.object(_calls, "StreamSession", wraps=_calls.StreamSession) as sessions, \
+                mock.patch.object(_stream, "empty", wraps=_stream.empty) as memory:
+            for kept in (True, False):
                 y = self.gpu.linear(x, weight, BIAS, keep=kept)
+                self.assertEqual(memory.call_count, 0 if kept else 2, "memory of a result that is not sent")
                 np.testing.assert_array_equal(y.resident.get() if kept else y, expected)
             self.assertEqual(sessions.call_count, 2)
             # Each part has a piece of this one, which a stream does not take.
@@ -306,12 +310,13 @@ class SeveralTest(unittest.TestCase):
 
 class LosingServer(FakeServer):
     """Loses handles: a call with one that is not in `alive` is NOT_FOUND for the reason `why`. `headers`: of the Puts;
-    `calls`: the handles of each Execute. While `holds` is set Put does not answer."""
+    `calls`: the handles of each Execute. While `holds` is set Put does not answer: `held` counts such Puts, `left` those
+    whose client left."""
 
     def __init__(self):
         self.headers, self.calls, self.alive, self.why = [], [], set(), "lost"
         self.holds, self.guard = threading.Event(), threading.Lock()
-        self.held = threading.Semaphore(0)
+        self.held, self.left = threading.Semaphore(0), threading.Semaphore(0)
         super().__init__(self.execute, put_handler=self.put)
 
     def execute(self, request, context):
@@ -341,6 +346,8 @@ class LosingServer(FakeServer):
             self.held.release()
             while self.holds.is_set() and context.is_active():
                 time.sleep(0.01)
+            if not context.is_active():
+                self.left.release()
         return THEIRS.PutResponse(handle=handle, device="cuda:1", bytes=sent).SerializeToString()
 
 
@@ -446,7 +453,17 @@ class LostTest(unittest.TestCase):
         with self.assertRaises(warpcall.Cancelled):
             future.result(SECONDS_MAX)
 
-    def test_cancelling_ends_the_put(self):
+    def test_cancelling_a_future_ends_the_put(self):
+        weight = self.gpu.put(X)
+        self.server.alive.clear()
+        self.server.holds.set()
+        self.addCleanup(self.server.holds.clear)
+        future = self.gpu.submit("gelu", weight, timeout=10 * SECONDS_MAX)
+        self.server.held.acquire(timeout=SECONDS_MAX)
+        self.assertTrue(future.cancel())
+        self.assertTrue(self.server.left.acquire(timeout=SECONDS_MAX))
+
+    def test_cancelling_a_task_ends_the_put(self):
         self.server.holds.set()
         self.addCleanup(self.server.holds.clear)
 
@@ -457,10 +474,30 @@ class LostTest(unittest.TestCase):
                 task.cancel()
                 with self.assertRaises(asyncio.CancelledError):
                     await task
-            # Nobody waits for the server any more.
-            return len(self.server.headers)
+                self.assertTrue(await asyncio.to_thread(self.server.left.acquire, timeout=SECONDS_MAX))
 
-        self.assertEqual(asyncio.run(use()), 1)
+        asyncio.run(use())
+
+    def test_answers_that_contradict_themselves(self):
+        with self.assertRaisesRegex(warpcall.Internal, "an output without a handle"):
+            self.gpu.gelu(X, keep=True)
+        header = THEIRS.GetResponse(header=THEIRS.Tensor(data_type=1, shape=[2]))
+        chunk = lambda offset, data: THEIRS.GetResponse(chunk=THEIRS.Chunk(offset=offset, data=data))
+        untyped = THEIRS.GetResponse(header=THEIRS.Tensor(data_type=9, shape=[2]))
+        for text, messages in [("ended too soon", []), ("has no header", [chunk(0, b"abcd")]),
+                               ("ends after 4 of the 8 bytes", [header, chunk(0, b"abcd")]),
+                               ("5 bytes at offset 4", [header, chunk(4, b"abcde")]),
+                               ("second header", [header, header]), ("one of a 9", [untyped])]:
+            session = GetSession("h1")
+            with self.assertRaisesRegex(warpcall.Internal, text):
+                for message in messages:
+                    session.take(message.SerializeToString())
+                session.result()
+        put = put_of(X, None, "", None, "", False, False, True)
+        with self.assertRaisesRegex(warpcall.Internal, "a tensor without a handle"):
+            PutSession(put).take(b"")
+        with self.assertRaisesRegex(warpcall.Internal, "ended too soon"):
+            PutSession(put).result()
 
 
 if __name__ == "__main__":
