@@ -39,7 +39,7 @@ class ResidentsOracle {
     int64_t ttl_ns = 0;
     int64_t used_ns = 0;
     int users = 0;
-    std::optional<ResidentEnd> end;
+    std::optional<ResidentEnd> end = {};
     bool is_listed = false;
   };
   struct Limits {
