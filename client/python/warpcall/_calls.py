@@ -239,10 +239,11 @@ class Calls:
         self,
         attempt: Callable[[Methods], Value],
         deadline: float | None,
-        may_repeat: Callable[[], bool] = lambda: True,
+        may_repeat: Callable[[], bool] | None = None,
         cancellation: Cancellation | None = None,
     ) -> Value:
-        """Returns the result of `attempt`, retried as often as the policy needs and allows."""
+        """Returns the result of `attempt`, retried as often as the policy needs and allows.
+        `may_repeat`: as of Channels.call."""
         schedule: Schedule | None = None
         self._home.check()
         while True:
@@ -264,7 +265,7 @@ class Calls:
             if schedule is None:
                 schedule = Schedule(self._retry, self._budget)
             pause = None
-            if may_repeat():
+            if may_repeat is None or may_repeat():
                 now = time.monotonic()
                 pause = schedule.next(refused.code, refused.pushback, now, deadline)
             stop = self._closed if cancellation is None else cancellation.event

@@ -252,6 +252,9 @@ class Channels:
         self._lock = threading.Lock()
         self._live: weakref.WeakSet[Methods] = weakref.WeakSet()
         self._renewal = -math.inf
+        # Replaced after a stream had ended: gRPC 1.51's threads may still use its channels, and
+        # crash where they are gone.
+        self._previous: Methods | None = None
         self.methods = self._open()
         """On the servers that say that they serve."""
         self._all = self._open(_ALL) if several else None
@@ -261,7 +264,9 @@ class Channels:
         self._live.add(methods)
         return methods
 
-    def after_refusal(self, methods: Methods, error: Any) -> Methods | None:
+    def after_refusal(
+        self, methods: Methods, error: Any, is_stream: bool = False
+    ) -> Methods | None:
         """After an attempt by `methods` ended with `error`: for one more, or None. A call that gRPC
         sent to no server, as none serves, goes to any: a server that is told to stop still serves
         for a while, and until the name leads to the servers that come instead there may be no
@@ -277,19 +282,23 @@ class Channels:
             now = time.monotonic()
             if now >= self._renewal:
                 # Resolves the name again; gRPC does so by itself only when a connection is lost.
+                self._previous = methods if is_stream else None
                 self.methods = self._open()
                 self._renewal = now + _RESOLUTION_SECONDS
         return self._all
 
     def call(
-        self, attempt: Callable[[Methods], Any], may_repeat: Callable[[], bool] = lambda: True
+        self, attempt: Callable[[Methods], Any], may_repeat: Callable[[], bool] | None = None
     ) -> Any:
-        """Returns the result of a call by `methods`, or of the retry that after_refusal allows."""
+        """Returns the result of a call by `methods`, or of the retry that after_refusal allows.
+        `may_repeat`: of a stream, whether it may be made again; None: the call is no stream."""
         methods = self.methods
         try:
             return attempt(methods)
         except grpc.RpcError as error:
-            others = self.after_refusal(methods, error) if may_repeat() else None
+            is_stream = may_repeat is not None
+            may_retry = may_repeat is None or may_repeat()
+            others = self.after_refusal(methods, error, is_stream) if may_retry else None
             if others is None:
                 raise
             error.__traceback__ = None  # as in Calls._retried
