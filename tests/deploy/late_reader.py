@@ -12,6 +12,7 @@ import os
 import pathlib
 import sys
 import time
+import types
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "client/python"))
@@ -26,7 +27,8 @@ DEADLINE_SECONDS = 20
 
 
 def requests(data):
-    header = _execute.encode_header(_execute.Call("identity"), [(FLOAT32, (data.nbytes // 4,))])
+    x = types.SimpleNamespace(data_type=FLOAT32, shape=(data.nbytes // 4,))
+    header = _execute.encode_header(_execute.Call("identity"), [x])
     yield _execute.stream_header(header)
     for at in range(0, data.nbytes, CHUNK_BYTES):
         yield _execute.stream_chunk(0, at, data[at:at + CHUNK_BYTES])

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import unittest
 import urllib.request
 
@@ -141,7 +142,8 @@ class CallersTest(AccessCase):
         tokens = self.write("tokens", f"alice {ALICE}\nbob {BOB}\n")
         server = self.serve(f"--token_file={tokens}")
         data = np.arange(4, dtype=np.float32).tobytes()
-        header = _execute.encode_header(_execute.Call("identity"), [(FLOAT32, (4,))])
+        x = types.SimpleNamespace(data_type=FLOAT32, shape=(4,))
+        header = _execute.encode_header(_execute.Call("identity"), [x])
         todo = queue.Queue()
         with grpc.insecure_channel(server.address) as channel:
             stream = channel.stream_stream("/warpcall.v1.KernelService/ExecuteStream")(
