@@ -32,6 +32,25 @@ std::string WhyNotOutputs(const v1::ExecuteResponse& response, bool with_data) {
   return "";
 }
 
+// The same for outputs that stay on the device, which have handles: those that the client looks
+// for.
+std::string WhyNotKept(const v1::ExecuteResponse& response) {
+  int kept = 0;
+  for (const v1::Tensor& output : response.outputs()) {
+    if (output.handle().empty()) continue;
+    ++kept;
+    v1::ExecuteResponse one;
+    *one.add_outputs() = output;
+    if (std::string flaw = WhyNotOutputs(one, false); !flaw.empty()) return flaw;
+  }
+  return kept == 0 || kept == response.outputs_size() ? "" : "a number of handles";
+}
+
+bool HasHandles(const v1::ExecuteResponse& response) {
+  return std::any_of(response.outputs().begin(), response.outputs().end(),
+                     [](const v1::Tensor& output) { return !output.handle().empty(); });
+}
+
 // Checks that `status` is the client's answer to a message with these flaws.
 std::string CheckRefusal(const absl::Status& status, bool readable, const std::string& flaw) {
   if (absl::StrContains(status.message(), "exceeds")) return "";  // our limit, not protobuf's
@@ -46,8 +65,11 @@ std::string CheckResult(absl::string_view message, client::Fragments fragments) 
   v1::ExecuteResponse response;
   const bool readable = response.ParseFromString(std::string(message));
   const absl::StatusOr<client::Result> result = client::DecodeResult(fragments);
-  std::string wrong =
-      CheckRefusal(result.status(), readable, readable ? WhyNotOutputs(response, true) : "");
+  const bool stays = HasHandles(response);
+  std::string flaw;
+  if (readable) flaw = stays ? WhyNotKept(response) : WhyNotOutputs(response, true);
+  if (readable && response.outputs_size() > 64) flaw = "a number of outputs";
+  std::string wrong = CheckRefusal(result.status(), readable, flaw);
   if (!wrong.empty() || !result.ok()) return wrong;
   if (static_cast<int>(result->outputs.size()) != response.outputs_size())
     return absl::StrCat(result->outputs.size(), " outputs");
@@ -57,7 +79,9 @@ std::string CheckResult(absl::string_view message, client::Fragments fragments) 
     if (static_cast<int>(output.data_type()) != expected.data_type() ||
         !std::equal(output.shape().begin(), output.shape().end(), expected.shape().begin(),
                     expected.shape().end()) ||
-        absl::string_view(output.data().data(), output.data().size()) != expected.data())
+        output.handle() != expected.handle() ||
+        absl::string_view(output.data().data(), output.data().size()) !=
+            (stays ? absl::string_view() : absl::string_view(expected.data())))
       return absl::StrCat("output ", i, " differs");
   }
   const bool same = result->implementation == response.implementation() &&
@@ -73,7 +97,7 @@ std::string CheckStreamEnds(absl::string_view message, client::Fragments fragmen
   const bool readable = response.ParseFromString(std::string(message));
   const auto header = client::DecodeStreamHeader(fragments);
   const auto end = client::DecodeStreamEnd(fragments);
-  std::string wrong = CheckRefusal(end.status(), readable, "");
+  std::string wrong = CheckRefusal(end.status(), readable, readable ? WhyNotKept(response) : "");
   if (!wrong.empty()) return wrong;
   return CheckRefusal(header.status(), readable, readable ? WhyNotOutputs(response, false) : "");
 }
