@@ -34,6 +34,11 @@ namespace {
 
 using client::Tensor;
 
+// Contenders take turns in rounds: a server's lanes and a GPU that were idle meanwhile answer their
+// first calls late.
+constexpr int kRounds = 20;
+constexpr int kWarmupCalls = 5;  // of each contender in each round, not counted
+
 struct Sizes {
   int64_t features = 4096;  // of the linear layer, in and out
   std::vector<int64_t> rows = {1, 512};
@@ -109,16 +114,20 @@ class ResidentBench {
                      NewCaller({.kind = ContenderKind::kEcho,
                                 .address = echo_address,
                                 .call = {.kernel = "identity", .inputs = {x}}}));
+    Times warmup;
     Times echo_times;
     Times kept_times;
     Times sent_times;
-    for (int i = 0; i < sizes_.calls; ++i) {
-      const absl::Time start = absl::Now();
-      RETURN_IF_ERROR(echo->Call());
-      echo_times.wall_us.push_back(absl::ToDoubleMicroseconds(absl::Now() - start));
-      RETURN_IF_ERROR(Execute(kept, &kept_times));
-      // A call with all the bytes disturbs the others' caches: few of them.
-      if (i % 20 == 0) RETURN_IF_ERROR(Execute(sent, &sent_times));
+    for (int round = 0; round < kRounds; ++round) {
+      for (int i = 0; i < kWarmupCalls + sizes_.calls / kRounds; ++i) {
+        const absl::Time start = absl::Now();
+        RETURN_IF_ERROR(echo->Call());
+        if (i >= kWarmupCalls)
+          echo_times.wall_us.push_back(absl::ToDoubleMicroseconds(absl::Now() - start));
+      }
+      for (int i = 0; i < kWarmupCalls + sizes_.calls / kRounds; ++i)
+        RETURN_IF_ERROR(Execute(kept, i >= kWarmupCalls ? &kept_times : &warmup));
+      RETURN_IF_ERROR(Execute(sent, &sent_times));
     }
     if (sent_times.last->outputs[0].data() != kept_times.last->outputs[0].data())
       return absl::DataLossError("the outputs by handle are not those of the weights sent");
