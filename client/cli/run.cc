@@ -173,7 +173,7 @@ absl::Status WriteOutputs(const RunOptions& options, const client::Result& resul
   return absl::OkStatus();
 }
 
-// Of a tensor that is here or on the server.
+// Returns the bytes of a tensor, here or on the server.
 int64_t BytesOf(const client::Tensor& tensor) {
   return client::ByteCount(tensor.data_type(), tensor.shape()).value_or(0);
 }

@@ -17,7 +17,7 @@ namespace warpcall::client {
 // Shared by all copies of a Tensor. Thread-safe.
 class Residence {
  public:
-  // What to put again when the server has lost the tensor.
+  // The tensor and its options, to put it again when the server has lost it.
   struct Source {
     Tensor tensor;
     PutOptions options;

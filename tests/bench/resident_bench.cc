@@ -1,4 +1,4 @@
-// What tensors that stay on a device cost and save, against the same calls with the bytes sent and
+// Measures calls with tensors that stay on a device against the same calls with the bytes sent, and
 // against a gRPC echo of the bytes that still travel; and the rates of Put and Get against
 // ExecuteStream's. The contenders take turns.
 //

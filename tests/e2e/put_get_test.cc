@@ -153,7 +153,7 @@ class PutGetTest : public ::testing::Test {
     return reply;
   }
 
-  // Of one input, which is a handle.
+  // A request with one input, which is a handle.
   static inference::ModelInferRequest Inference(const std::string& model, const std::string& input,
                                                 const std::string& handle) {
     inference::ModelInferRequest request;

@@ -13,7 +13,7 @@ namespace warpcall::client {
 
 // The first message of Put: `tensor`, but for its data.
 std::string EncodePutHeader(const Tensor& tensor, const PutOptions& options);
-// What PutResponse says. The tensor of the result is not set.
+// The content of a PutResponse. `resident.tensor` is not set.
 struct Placed {
   std::string handle;
   Resident resident;

@@ -7,7 +7,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "client/cpp/rpc/lost_handles.h"
 #include "client/cpp/rpc/retry.h"
 
 namespace warpcall::client {

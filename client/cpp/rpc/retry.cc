@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/random/random.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace warpcall::client {
 namespace {
@@ -16,6 +19,7 @@ constexpr double kBackoffGrowth = 2;
 constexpr double kJitter = 0.2;
 // A payload's name is a URL by Abseil's convention; the trailer's says whose this is.
 constexpr char kPushbackPayload[] = "warpcall/grpc-retry-pushback-ms";
+constexpr char kLostHandlesPayload[] = "warpcall/warpcall-lost-handles";
 
 }  // namespace
 
@@ -48,6 +52,24 @@ std::optional<int64_t> RetryPushbackMs(const absl::Status& status) {
   const auto payload = status.GetPayload(kPushbackPayload);
   if (!payload.has_value()) return std::nullopt;
   return ParsePushbackMs(std::string(*payload));
+}
+
+absl::Status WithLostHandles(absl::Status status, absl::string_view trailer) {
+  status.SetPayload(kLostHandlesPayload, absl::Cord(trailer));
+  return status;
+}
+
+std::vector<LostHandle> LostHandles(const absl::Status& status) {
+  std::vector<LostHandle> lost;
+  const auto payload = status.GetPayload(kLostHandlesPayload);
+  if (!payload.has_value()) return lost;
+  for (const absl::string_view entry :
+       absl::StrSplit(std::string(*payload), ',', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(entry, absl::MaxSplits(' ', 1));
+    lost.push_back({parts.first, parts.second});
+  }
+  return lost;
 }
 
 absl::Duration Backoff::Next() {

@@ -1,5 +1,5 @@
-// The retries of one call, and the budget that all calls of a client share: see RetryOptions.
-// Internal to the library.
+// The retries of one call, the budget that all calls of a client share (see RetryOptions), and what
+// a refusal says beside its status. Internal to the library.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,10 @@ int64_t ParsePushbackMs(absl::string_view text);
 
 // Keeps the server's advice in the status that a call ends with; RetryPushbackMs reads it.
 absl::Status WithRetryPushback(absl::Status status, int64_t pushback_ms);
+
+// Keeps the trailer `warpcall-lost-handles`, "HANDLE WHY[,HANDLE WHY]", in the status that a call
+// ends with; LostHandles reads it.
+absl::Status WithLostHandles(absl::Status status, absl::string_view trailer);
 
 // The retries of one call.
 class RetrySchedule {

@@ -203,7 +203,7 @@ struct Resident {
   bool existed = false;  // the bytes were there already: they are held and counted once
 };
 
-// What the server says of a tensor that stays.
+// The server's facts about a tensor that stays.
 struct TensorInfo {
   std::string handle;
   std::string label;

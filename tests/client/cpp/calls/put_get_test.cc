@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/residence.h"
-#include "client/cpp/rpc/lost_handles.h"
+#include "client/cpp/rpc/retry.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::client {
