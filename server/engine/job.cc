@@ -35,6 +35,7 @@ void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers output
   WARPCALL_CHECK(job != nullptr && job->done != nullptr);
   WARPCALL_DCHECK(!status.ok() || outputs.size() == job->problem.outputs.size(), job->key.id,
                   outputs.size());
+  job->residents.clear();  // whoever learns of the end finds their room
   job->done(std::move(status), std::move(outputs));
   job->load = DeviceLoad();
   if (job->ended != nullptr) job->ended();

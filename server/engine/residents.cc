@@ -61,6 +61,16 @@ struct ResidentUse::Tensor {
   // True while no job uses it and its time is over.
   bool IsDue(int64_t now_ns) const { return active.load() == 0 && DueNs() <= now_ns; }
   int64_t DueNs() const { return SaturatingAdd(used_ns.load(), ttl_ns); }
+  void BeginUse(int64_t now_ns) {
+    active.fetch_add(1);
+    uses.fetch_add(1);
+    used_ns.store(now_ns);
+  }
+  void EndUse() {
+    used_ns.store((*clock)());
+    const int before = active.fetch_sub(1);
+    WARPCALL_DCHECK(before > 0, before);
+  }
 
   ResidentContentPtr content;
   std::string handle;
@@ -103,13 +113,6 @@ absl::Status ResidentMemory::Allocate(
 ResidentContent::~ResidentContent() {
   Release();
   residents_->GiveBack(*this);
-}
-
-ResidentUse::~ResidentUse() {
-  if (tensor_ == nullptr) return;
-  tensor_->used_ns.store((*tensor_->clock)());
-  const int before = tensor_->active.fetch_sub(1);
-  WARPCALL_DCHECK(before > 0, before);
 }
 
 ResidentContentPtr ResidentUse::content() const {
@@ -382,10 +385,9 @@ absl::StatusOr<std::vector<ResidentUse>> Residents::Use(
     if (handles[i].empty()) continue;
     if (known != nullptr)
       if (const auto tensor = known->tensors.find(handles[i]); tensor != known->tensors.end()) {
-        tensor->second->active.fetch_add(1);
-        tensor->second->uses.fetch_add(1);
-        tensor->second->used_ns.store(now_ns);
-        uses[i].tensor_ = tensor->second;
+        tensor->second->BeginUse(now_ns);
+        uses[i].tensor_ = {tensor->second.get(),
+                           [held = tensor->second](Tensor*) { held->EndUse(); }};
         continue;
       }
     // No text of the client's in the trailer but what a handle has.

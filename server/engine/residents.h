@@ -93,25 +93,18 @@ class ResidentContent : public ResidentMemory {
 
 using ResidentContentPtr = std::shared_ptr<ResidentContent>;
 
-// A reference of a job, which uses the tensor: its time to live begins anew when the use ends.
-// Move-only; outlived by its Residents.
+// A reference of a request, which uses the tensor: its time to live begins anew when the use ends.
+// Outlived by its Residents.
 class ResidentUse {
  public:
   ResidentUse() = default;
-  ResidentUse(ResidentUse&& other) noexcept { *this = std::move(other); }
-  ResidentUse& operator=(ResidentUse&& other) noexcept {
-    std::swap(tensor_, other.tensor_);
-    return *this;
-  }
-  ~ResidentUse();
-
   // Null: it is of no tensor.
   ResidentContentPtr content() const;
 
  private:
   friend class Residents;
   struct Tensor;
-  std::shared_ptr<Tensor> tensor_;
+  std::shared_ptr<Tensor> tensor_;  // ends the use
 };
 
 // Thread-safe.

@@ -71,8 +71,10 @@ absl::StatusOr<std::unique_ptr<Job>> Call::MakeJob() {
   RETURN_IF_ERROR(codec_->FindResidents(&deps_->engine->residents(), request_.caller()->name));
   CallSpec spec;
   ASSIGN_OR_RETURN(spec, codec_->Spec());
-  RETURN_IF_ERROR(request_.Read(spec, [this](const Op& op) { return codec_->ToProblem(op); }));
-  if (spec.timeout_ns != kNoDeadline) SetTimer();
+  const bool has_timeout = spec.timeout_ns != kNoDeadline;
+  RETURN_IF_ERROR(
+      request_.Read(std::move(spec), [this](const Op& op) { return codec_->ToProblem(op); }));
+  if (has_timeout) SetTimer();
   const Problem& problem = request_.problem();
   JobInputs inputs;
   ASSIGN_OR_RETURN(inputs, codec_->Inputs(*request_.kernel().op, problem));

@@ -4,6 +4,8 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <vector>
+
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,7 +28,7 @@ struct CallSpec {
   // Starts when the request was received; applies besides the deadline of the call.
   int64_t timeout_ns = kNoDeadline;
   // By input: tensors that are on a device. For others, uses of no tensor, or none at the end.
-  absl::Span<const ResidentUse> residents = {};
+  std::vector<ResidentUse> residents = {};
   // The outputs stay on the device.
   bool keep_outputs = false;
   Residents::Terms keep_terms = {};

@@ -64,7 +64,6 @@ absl::Status Complete(size_t number, const ResidentContent& content, v1::Tensor*
     RETURN_IF_ERROR(CheckStated(InputLabel(number), SpecOf(*input), content));
   input->set_data_type(static_cast<v1::DataType>(content.spec().data_type));
   input->mutable_shape()->Assign(content.spec().dims.begin(), content.spec().dims.end());
-  input->clear_handle();
   return absl::OkStatus();
 }
 
@@ -135,12 +134,12 @@ absl::Status CheckStated(absl::string_view label, const TensorSpec& stated,
                                                  ToString(content.spec())));
 }
 
-CallSpec DecodedRequest::Spec() const {
+CallSpec DecodedRequest::Spec() {
   return {.kernel = header_->kernel(),
           .implementation = header_->implementation(),
           .device = header_->device(),
           .request_id = header_->request_id(),
-          .residents = residents_,
+          .residents = std::move(residents_),
           .keep_outputs = header_->keep_outputs(),
           .keep_terms = {.ttl_ns = header_->keep_ttl_ns()}};
 }
@@ -167,7 +166,7 @@ absl::Status DecodedRequest::CheckDataBytes(const Op& op, const Problem& problem
                  input_count());
   for (size_t i = 0; i < input_count(); ++i) {
     const TensorSpec& spec = problem.inputs[i];
-    if (i < residents_.size() && residents_[i].content() != nullptr) continue;
+    if (!header_->inputs(static_cast<int>(i)).handle().empty()) continue;
     if (data(i).size != spec.bytes()) {
       return absl::InvalidArgumentError(absl::StrCat("input ", i, " (", op.input_names[i],
                                                      "): ", data(i).size, " bytes of data, but ",

@@ -35,14 +35,11 @@ class DecodedRequest {
 
   // Finds the owner's tensors that inputs name by handle, and gives those inputs their types and
   // shapes. INVALID_ARGUMENT where such an input has data, or another type or shape; NOT_FOUND as
-  // Residents::Use. The tensors are in use while this lives.
+  // Residents::Use.
   absl::Status FindResidents(Residents* residents, absl::string_view owner);
 
-  // Gives away what FindResidents found, by input. Empty: no input is a handle.
-  std::vector<ResidentUse> TakeResidents() { return std::move(residents_); }
-
-  // Its texts are the header's.
-  CallSpec Spec() const;
+  // Its texts are the header's. Gives away what FindResidents found.
+  CallSpec Spec();
   // INVALID_ARGUMENT when an input's data are not as long as its type and shape say.
   absl::Status CheckDataBytes(const Op& op, const Problem& problem) const;
 

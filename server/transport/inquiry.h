@@ -37,9 +37,8 @@ absl::StatusOr<int64_t> ReadWithVariants(const ExecuteDeps& deps, const std::str
                                          Request* request);
 // "cuda" of "cuda:*".
 absl::string_view WithoutStar(absl::string_view name);
-// A Profile's inputs may be handles, whose tensors are in use while `residents` live.
 absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
-                                    Request* request, std::vector<ResidentUse>* residents);
+                                    Request* request);
 absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request);
 // Appends the row that the server chose to the message of a Profile or Describe, for its child.
 // protobuf merges what follows in a message with what came before.
@@ -50,7 +49,6 @@ struct HandlesOfProfile {
   ExecuteDeps* deps;
   grpc::CallbackServerContext* context;
   const Request& request;
-  absl::Span<const ResidentUse> residents;  // by input
   const std::atomic<bool>& cancelled;
 };
 // Replaces the handles in its message by the bytes of the tensors, which its child cannot reach.

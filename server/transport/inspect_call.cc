@@ -85,7 +85,7 @@ absl::Status InspectCall::Read() {
       case Inspection::kTune:
         return ReadTune(*deps_, bytes_, &request_);
       case Inspection::kProfile:
-        return ReadProfile(*deps_, bytes_, &request_, &residents_);
+        return ReadProfile(*deps_, bytes_, &request_);
       case Inspection::kDescribe:
         break;
     }
@@ -112,10 +112,10 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Next(const absl::Status& before) {
   } else if (!is_read_) {
     RETURN_IF_ERROR(Read());
   }
-  if (!residents_.empty()) {
+  if (!request_.uses().empty()) {
     fetches_from_.store(request_.trace().device);
-    RETURN_IF_ERROR(FetchResidents({deps_, context_, request_, residents_, cancelled_}, &bytes_));
-    residents_.clear();
+    RETURN_IF_ERROR(FetchResidents({deps_, context_, request_, cancelled_}, &bytes_));
+    request_.EndUses();
   }
   inspect::Inquiry inquiry;
   inquiry.kind = kind_;

@@ -77,9 +77,8 @@ class InspectCall {
   Handover* const handover_;
   Request request_;
   grpc::ByteBuffer message_;
-  std::string bytes_;                   // the message's, once it is read
-  std::vector<ResidentUse> residents_;  // whose bytes the message lacks
-  std::atomic<int> fetches_from_{-1};   // the device that copies them; -1: none does
+  std::string bytes_;                  // the message's, once it is read
+  std::atomic<int> fetches_from_{-1};  // the device that copies them; -1: none does
   bool is_read_ = false;
   int64_t operand_bytes_ = 0;  // that the child makes
   int64_t cpu_ns_ = 0;         // CPU time of its process, as last reported

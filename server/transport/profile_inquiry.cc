@@ -124,10 +124,11 @@ absl::Status AppendResident(const HandlesOfProfile& profile, const ResidentUse& 
   const TensorSpec& spec = resident.content()->spec();
   CallSpec get;
   get.kernel = kCopyKernel;
-  get.residents = absl::MakeConstSpan(&resident, 1);
+  get.residents = {resident};
   Request copy(profile.deps, profile.context, profile.request.caller(), Request::Kind::kTransfer);
-  RETURN_IF_ERROR(copy.Read(
-      get, [&](const Op& op) { return MakeProblem(op, absl::MakeConstSpan(&spec, 1), {}); }));
+  RETURN_IF_ERROR(copy.Read(std::move(get), [&](const Op& op) {
+    return MakeProblem(op, absl::MakeConstSpan(&spec, 1), {});
+  }));
   RETURN_IF_ERROR(copy.Choose(absl::MakeConstSpan(&copy.problem(), 1)));
   std::unique_ptr<Job> job = copy.NewJob(copy.problem());
   job->key = profile.request.key();
@@ -153,7 +154,7 @@ absl::Status AppendResident(const HandlesOfProfile& profile, const ResidentUse& 
 }  // namespace
 
 absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
-                                    Request* request, std::vector<ResidentUse>* residents) {
+                                    Request* request) {
   CheckedProfile checked;
   RETURN_IF_ERROR(Decode(bytes, &checked));
   RETURN_IF_ERROR(
@@ -163,7 +164,6 @@ absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& 
   const Problem& problem = request->problem();
   if (checked.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, problem));
   RETURN_IF_ERROR(request->Choose(absl::MakeConstSpan(&problem, 1)));
-  *residents = checked.decoded.TakeResidents();
   return checked.makes_inputs ? inspect::ProfileBytes(problem, checked.request_path) : 0;
 }
 
@@ -180,8 +180,9 @@ absl::Status FetchResidents(const HandlesOfProfile& profile, std::string* bytes)
     wire::AppendTensorPrefix(wire::kExecuteRequestInputs,
                              {static_cast<int>(spec.data_type), spec.dims, spec.bytes()}, &prefix);
     AppendPiece(prefix, spec.bytes(), &fetched);
-    if (i < profile.residents.size() && profile.residents[i].content() != nullptr)
-      RETURN_IF_ERROR(AppendResident(profile, profile.residents[i], &fetched));
+    const absl::Span<const ResidentUse> uses = profile.request.uses();
+    if (i < uses.size() && uses[i].content() != nullptr)
+      RETURN_IF_ERROR(AppendResident(profile, uses[i], &fetched));
     for (const wire::Bytes& piece : checked.decoded.data(i).pieces)
       fetched.append(piece.data(), piece.size());
   }

@@ -163,7 +163,7 @@ absl::Status Request::CheckPolicy(absl::string_view device, absl::Span<const int
   return absl::OkStatus();
 }
 
-absl::Status Request::Read(const CallSpec& spec,
+absl::Status Request::Read(CallSpec spec,
                            absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state) {
   RETURN_IF_ERROR(CheckRequestId(spec.request_id));
   request_id_ = std::string(spec.request_id);
@@ -174,7 +174,7 @@ absl::Status Request::Read(const CallSpec& spec,
   RETURN_IF_ERROR(deps_->registry->CheckImplementationName(*kernel_, spec.implementation));
   implementation_ = std::string(spec.implementation);
   device_name_ = std::string(spec.device);
-  RETURN_IF_ERROR(ReadResidents(spec));
+  RETURN_IF_ERROR(ReadResidents(std::move(spec)));
   RETURN_IF_ERROR(CheckPolicy());
   ASSIGN_OR_RETURN(problem_, state(*kernel_->op));
   trace_.data_type = problem_.inputs[0].data_type;
@@ -183,11 +183,12 @@ absl::Status Request::Read(const CallSpec& spec,
 }
 
 // A request with tensors on a device runs there.
-absl::Status Request::ReadResidents(const CallSpec& spec) {
+absl::Status Request::ReadResidents(CallSpec spec) {
   keep_outputs_ = spec.keep_outputs;
-  keep_terms_ = spec.keep_terms;
+  keep_terms_ = std::move(spec.keep_terms);
   RETURN_IF_ERROR(deps_->engine->residents().Check(keep_terms_));
-  for (const ResidentUse& use : spec.residents) residents_.push_back(use.content());
+  uses_ = std::move(spec.residents);
+  for (const ResidentUse& use : uses_) residents_.push_back(use.content());
   for (size_t i = 0; i < residents_.size(); ++i) {
     if (residents_[i] == nullptr) continue;
     const std::string& name = deps_->engine->device(residents_[i]->device()).properties().name;
@@ -235,6 +236,11 @@ void Request::TakeBackOutputs() {
   for (const Residents::Named& named : kept_)
     deps_->engine->residents().TakeBack(caller_->name, named.handle);
   kept_.clear();
+}
+
+void Request::EndUses() {
+  uses_.clear();
+  residents_.clear();
 }
 
 int64_t Request::resident_bytes() const {
@@ -317,7 +323,9 @@ void Request::Count(const absl::Status& end) {
   trace_.code = status.code();
   trace_.reject_reason = RejectReasonOf(status);
   if (trace_.total_ns == 0) StopClock();
-  admission_.GiveBack();  // before a client that waits for the answer sends the next
+  // Before a client that waits for the answer sends the next.
+  admission_.GiveBack();
+  EndUses();
   if (span_.has_value()) trace_.trace_id = span_->trace_id;
   if (kind_ == Kind::kKernel)
     deps_->metrics->Record(trace_);

@@ -103,8 +103,7 @@ class Request {
 
   // Everything but tensor data: finds the kernel and has `state` make the problem of its op, with
   // each check of names, types, shapes and attributes.
-  absl::Status Read(const CallSpec& spec,
-                    absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state);
+  absl::Status Read(CallSpec spec, absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state);
   // Finds the row and the device that run each of `parts`: the request's problem, or the sizes in
   // which it is cut. Reserves memory for outputs that stay there. REQUIRES: it was read.
   absl::Status Choose(absl::Span<const Problem> parts);
@@ -127,8 +126,12 @@ class Request {
   std::unique_ptr<Job> NewJob(const Problem& part);
 
   // By operand, inputs first: tensors that are on the device, or stay there; null for others.
-  // Empty: there is none.
+  // Empty: there is none, or the request was counted.
   absl::Span<const ResidentContentPtr> residents() const { return residents_; }
+  // Uses of those that the client named, by input; none at the end for others.
+  absl::Span<const ResidentUse> uses() const { return uses_; }
+  // Lets the request's tensors go.
+  void EndUses();
   bool keeps_outputs() const { return keep_outputs_; }
   Kind kind() const { return kind_; }
   ResidentOwner owner() const { return {caller_->name, admission_.resident_bytes_max()}; }
@@ -152,7 +155,7 @@ class Request {
 
   // The answer is made from here on: sets the trace's total_ns.
   void StopClock() { trace_.total_ns = deps_->clock() - start_ns_; }
-  // Counts and logs the request.
+  // Counts and logs the request, and lets its tensors go.
   void Count(const absl::Status& end);
   // As Count, for a request that ends its call: adds the retry pushback to the call's trailers.
   // Returns the status for the client.
@@ -178,7 +181,7 @@ class Request {
   std::string request_id() const;
 
  private:
-  absl::Status ReadResidents(const CallSpec& spec);
+  absl::Status ReadResidents(CallSpec spec);
   absl::Status ReserveOutputs();
   Question ToQuestion() const;
   // Takes what a chooser found for what runs the request.
@@ -210,6 +213,7 @@ class Request {
   Chooser chooser_;
   Candidate chosen_;
   RequestTrace trace_;
+  std::vector<ResidentUse> uses_;
   absl::InlinedVector<ResidentContentPtr, 3> residents_;
   bool keep_outputs_ = false;
   Residents::Terms keep_terms_;

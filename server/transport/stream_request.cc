@@ -91,8 +91,8 @@ absl::Status StreamRequest::OpenHeader() {
   RETURN_IF_ERROR(header_.FindResidents(&deps_->engine->residents(), request_.caller()->name));
   CallSpec asked = header_.Spec();
   asked.keep_terms = keep_terms_;
-  RETURN_IF_ERROR(
-      request_.Read(asked, [this](const Op& op) { return ToProblem(header_.header(), op); }));
+  RETURN_IF_ERROR(request_.Read(std::move(asked),
+                                [this](const Op& op) { return ToProblem(header_.header(), op); }));
   for (size_t i = 0; i < header_.input_count(); ++i) {
     if (header_.data(i).size == 0) continue;
     return absl::InvalidArgumentError(

@@ -437,6 +437,27 @@ TEST_F(PutGetTest, NeitherTimeNorFreeTakesATensorFromAJob) {
   EXPECT_TRUE(Eventually([&] { return UsedBytes() == 0; }));
 }
 
+TEST_F(PutGetTest, WhoHasAnAnswerFindsTheRoomThatItLeaves) {
+  Start({"--resident_mib=1"});
+  const v1::Tensor whole = FloatTensor(kMib / 4);
+  v1::PutHeader evictable;
+  evictable.set_evictable(true);
+  for (int i = 0; i < 40; ++i) {
+    const std::string freed = Put(whole).handle();
+    EXPECT_EQ(Run(Request("gelu", {Handle(freed)})).CodeAndMessage(), "0: ");
+    EXPECT_EQ(Free({freed}).bytes(), static_cast<int64_t>(kMib));
+    const std::string evicted = Put(whole, evictable).handle();
+    EXPECT_EQ(Run(Request("gelu", {Handle(evicted)})).CodeAndMessage(), "0: ");
+    const std::string half = Put(FloatTensor(kMib / 8)).handle();
+    v1::ExecuteRequest keeping = Request("gelu", {Handle(half)});
+    keeping.set_keep_outputs(true);
+    const Reply kept = Run(keeping);
+    ASSERT_EQ(kept.CodeAndMessage(), "0: ");
+    EXPECT_EQ(Free({half, kept.response.outputs(0).handle()}).bytes(), static_cast<int64_t>(kMib));
+  }
+  EXPECT_EQ(Ended("evicted"), 40);
+}
+
 TEST_F(PutGetTest, ADigestIsAQuestionOrAPromise) {
   // Of FIPS 180-4's examples.
   ASSERT_EQ(absl::BytesToHexString(Sha256Of("abc")),

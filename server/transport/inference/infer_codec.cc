@@ -111,7 +111,7 @@ absl::StatusOr<CallSpec> InferCodec::Spec() {
                   .device = parameters.device,
                   .request_id = header_->id(),
                   .timeout_ns = parameters.timeout_ns,
-                  .residents = residents_};
+                  .residents = std::move(residents_)};
 }
 
 absl::StatusOr<Problem> InferCodec::ToProblem(const Op& op) {
@@ -215,8 +215,7 @@ absl::StatusOr<JobInputs> InferCodec::Inputs(const Op& op, const Problem& proble
     InputPieces& pieces = in_message_order[static_cast<size_t>(order_[i])];
     size_t bytes = 0;
     for (const absl::Span<const char>& piece : pieces) bytes += piece.size();
-    const bool is_resident = i < residents_.size() && residents_[i].content() != nullptr;
-    if (!is_resident && bytes != problem.inputs[i].bytes())
+    if (bytes != problem.inputs[i].bytes() && !IsHandle(order_[i]))
       return absl::InvalidArgumentError(
           absl::StrCat("input '", op.input_names[i], "' has ", bytes, " bytes of data, but ",
                        ToString(problem.inputs[i]), " takes ", problem.inputs[i].bytes()));
@@ -225,10 +224,14 @@ absl::StatusOr<JobInputs> InferCodec::Inputs(const Op& op, const Problem& proble
   return inputs;
 }
 
+// REQUIRES: FindResidents was OK.
+bool InferCodec::IsHandle(int input) const {
+  return !ReadHandle(header_->inputs(input).parameters())->empty();
+}
+
 absl::Status InferCodec::FindData(int input, size_t* raw, InputPieces* pieces) {
   const InputTensor& tensor = header_->inputs(input);
-  ASSIGN_OR_RETURN(const absl::string_view handle, ReadHandle(tensor.parameters()));
-  if (!handle.empty()) return absl::OkStatus();
+  if (IsHandle(input)) return absl::OkStatus();
   Placed placed;
   ASSIGN_OR_RETURN(placed, Place(tensor.parameters()));
   if (tensor.has_contents()) {

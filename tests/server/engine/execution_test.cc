@@ -236,6 +236,16 @@ TEST_F(ResidentOperandsTest, WhatStaysIsNoWorkThatTakesTime) {
   EXPECT_EQ(job.timed_work().work.flops, 7);
 }
 
+TEST_F(ResidentOperandsTest, WhoLearnsOfTheEndFindsTheRoomOfWhatHadNoNameLeft) {
+  auto job = std::make_unique<Job>();
+  job->residents = {{}, Stay(weight_, false), {}};
+  EXPECT_GT(residents_.usage(0).bytes, 0);
+  int64_t held = -1;
+  job->done = [&](const absl::Status&, const StagingBuffers&) { held = residents_.usage(0).bytes; };
+  EndJob(std::move(job), absl::CancelledError("the client went away"));
+  EXPECT_EQ(held, 0);
+}
+
 // Small operands are copied beside a large one that stays, for the kernel reads them again and
 // again.
 TEST_F(ResidentOperandsTest, WhatStaysCountsForTheChoiceOfHostMemory) {

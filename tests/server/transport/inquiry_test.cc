@@ -339,13 +339,12 @@ class FetchResidentsTest : public ::testing::Test {
   absl::Status Fetch(bool cancelled = false) {
     std::string bytes = handles_.SerializeAsString();
     Request read(&deps_, &context_, ConnectionPrincipal("test"));
-    std::vector<ResidentUse> residents;
-    absl::Status status = ReadProfile(deps_, bytes, &read, &residents).status();
+    absl::Status status = ReadProfile(deps_, bytes, &read).status();
     if (!status.ok()) return status;
     Free(handles_.request().inputs(1).handle());
     read.chosen().load = DeviceLoad();
     const std::atomic<bool> is_cancelled{cancelled};
-    status = FetchResidents({&deps_, &context_, read, residents, is_cancelled}, &bytes);
+    status = FetchResidents({&deps_, &context_, read, is_cancelled}, &bytes);
     if (status.ok()) EXPECT_TRUE(fetched_.ParseFromString(bytes));
     return status;
   }

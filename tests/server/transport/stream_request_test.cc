@@ -135,6 +135,23 @@ TEST_F(StreamRequestTest, WhatHasEndedIsNotInFlightAnyMore) {
   third.End(absl::OkStatus());
 }
 
+TEST_F(StreamRequestTest, WhatHasEndedHoldsNoTensors) {
+  Residents& residents = engine_->residents();
+  StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"),
+                        Request::Kind::kTransfer);
+  const std::string handle = [&] {
+    const auto content =
+        residents.Reserve(request.request().owner(), {DataType::kFloat32, {1000}}, 0);
+    return residents.Name(*content, {})->handle;
+  }();
+  const absl::Status opened = request.OpenGet(handle);
+  ASSERT_TRUE(opened.ok()) << opened;
+  request.End(absl::OkStatus());
+  const absl::string_view name = handle;
+  residents.Free(request.request().owner().name, absl::MakeConstSpan(&name, 1));
+  EXPECT_EQ(residents.usage(0).bytes, 0);
+}
+
 TEST_F(StreamRequestTest, TheHeaderOfTheAnswerSaysWhoAnswersAndWhatComes) {
   StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   ASSERT_TRUE(Open(&request).ok());

@@ -56,9 +56,8 @@ class InferCodecTest : public ::testing::Test {
     if (absl::Status status = codec.Decode(message); !status.ok()) return status;
     if (absl::Status status = codec.FindResidents(&residents_, "alice"); !status.ok())
       return status;
-    const absl::StatusOr<CallSpec> spec = codec.Spec();
+    absl::StatusOr<CallSpec> spec = codec.Spec();
     if (!spec.ok()) return spec.status();
-    spec_ = *spec;
     resident_bytes_.clear();
     for (const ResidentUse& use : spec->residents)
       resident_bytes_.push_back(use.content() == nullptr ? 0 : use.content()->bytes());
@@ -75,6 +74,8 @@ class InferCodecTest : public ::testing::Test {
     held_bytes_ = residents_.usage(0).bytes;
     EXPECT_EQ(codec.id(), request_.id());
     EXPECT_EQ(spec->request_id, request_.id());
+    spec->residents.clear();
+    spec_ = *std::move(spec);
     return data;
   }
 
