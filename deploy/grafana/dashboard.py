@@ -220,7 +220,11 @@ def dashboard():
 
 
 def text():
-    return json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
+    """A line for each panel, so that a change shows which panels it changes."""
+    whole = dashboard()
+    panel_lines = ",\n".join(json.dumps(panel, ensure_ascii=False) for panel in whole.pop("panels"))
+    head = ",\n".join(f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in whole.items())
+    return f'{{\n{head},\n"panels": [\n{panel_lines}\n]\n}}\n'
 
 
 if __name__ == "__main__":
