@@ -67,7 +67,7 @@ def variant(data_type, tile, divisor):
         constants={"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k, "GROUP_M": GROUP},
         grid=("ceil(m / TILE_M) * ceil(n / TILE_N)",),
         # Indices have 32 bits.
-        requires=("2147483647 - TILE_M - m", "2147483647 - TILE_N - n", "2147483647 - TILE_K - k"))
+        requires=("m + TILE_M <= 2147483647", "n + TILE_N <= 2147483647", "k + TILE_K <= 2147483647"))
 
 
 def variants(data_type):

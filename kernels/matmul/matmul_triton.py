@@ -76,7 +76,7 @@ def variant(data_type, tile, layout, precision, divisor):
         traits={"layout": layout, "precision": precision}, given=("batches",),
         grid=("ceil(m / TILE_M) * ceil(n / TILE_N)", "batches"),
         # Indices have 32 bits.
-        requires=("2147483647 - TILE_M - m", "2147483647 - TILE_N - n", "2147483647 - TILE_K - k"))
+        requires=("m + TILE_M <= 2147483647", "n + TILE_N <= 2147483647", "k + TILE_K <= 2147483647"))
 
 
 def variants(data_type):

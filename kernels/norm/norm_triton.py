@@ -156,10 +156,10 @@ def variants_for(data_type, kernels, inputs):
             yield Variant(name=tile + suffix, tile=tile, kernel=rows_kernel,
                           arguments={**tensors, **floats, "rows": Argument("i64"), "n": n},
                           constants={"COLUMNS": columns, "ROWS": rows}, warps=warps,
-                          grid=("ceil(rows / ROWS)",), requires=("COLUMNS - n",))
+                          grid=("ceil(rows / ROWS)",), requires=("n <= COLUMNS",))
         columns, warps = LOOP_TILE
         tile = f"loop:{columns}/{warps}"
         # Indices of columns have 32 bits.
         yield Variant(name=tile + suffix, tile=tile, kernel=loop_kernel,
                       arguments={**tensors, **floats, "n": n}, constants={"COLUMNS": columns}, warps=warps,
-                      given=("rows",), grid=("rows",), requires=("2147483647 - COLUMNS - n",))
+                      given=("rows",), grid=("rows",), requires=("n + COLUMNS <= 2147483647",))

@@ -64,10 +64,10 @@ def variants(data_type):
             yield Variant(name=tile + suffix, tile=tile, kernel=softmax_rows,
                           arguments={**tensors, "rows": Argument("i64"), "n": n},
                           constants={"COLUMNS": columns, "ROWS": rows}, warps=warps,
-                          grid=("ceil(rows / ROWS)",), requires=("COLUMNS - n",))
+                          grid=("ceil(rows / ROWS)",), requires=("n <= COLUMNS",))
         for columns, warps in LOOP_TILES:
             tile = f"loop:{columns}/{warps}"
             # Indices of columns have 32 bits.
             yield Variant(name=tile + suffix, tile=tile, kernel=softmax_loop,
                           arguments={**tensors, "n": n}, constants={"COLUMNS": columns}, warps=warps,
-                          given=("rows",), grid=("rows",), requires=("2147483647 - COLUMNS - n",))
+                          given=("rows",), grid=("rows",), requires=("n + COLUMNS <= 2147483647",))

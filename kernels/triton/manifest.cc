@@ -4,16 +4,22 @@
 
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/manifest/json_node.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::triton {
 namespace {
 
-using Json = nlohmann::json;
+using manifest::CountOf;
+using manifest::IntegerExpression;
+using manifest::Json;
+using manifest::JsonNode;
+using manifest::ListOf;
+using manifest::StringOf;
+using manifest::StringsOf;
 
 constexpr int64_t kFormat = 1;
 constexpr int64_t kThreadsMax = 1024;
@@ -22,102 +28,25 @@ constexpr size_t kGridRankMax = 3;
 constexpr size_t kScratchKinds = 2;
 constexpr Elf64_Half kElfMachineCuda = 190;  // EM_CUDA, which Debian's elf.h lacks
 
-// A value of the manifest, and the way to it for messages: "kernels[3].grid".
-class Node {
- public:
-  Node(const Json& value, std::string path) : value_(value), path_(std::move(path)) {}
-
-  absl::Status Wrong(absl::string_view what) const {
-    return absl::InvalidArgumentError(absl::StrCat("the kernels' manifest: ", path_, " ", what));
-  }
-
-  absl::StatusOr<Node> Member(const char* name) const {
-    const std::string path = absl::StrCat(path_, path_.empty() ? "" : ".", name);
-    if (!value_.is_object()) return Wrong("is no object");
-    const auto at = value_.find(name);
-    if (at == value_.end()) return Node(value_, path).Wrong("is missing");
-    return Node(*at, path);
-  }
-
-  absl::StatusOr<std::string> String() const {
-    if (!value_.is_string()) return Wrong("is no string");
-    return value_.get<std::string>();
-  }
-
-  // An integer from 0 to `most`.
-  absl::StatusOr<int64_t> Count(int64_t most) const {
-    if (!value_.is_number_unsigned()) return Wrong("is no count");
-    const auto count = value_.get<uint64_t>();
-    if (count > static_cast<uint64_t>(most))
-      return Wrong(absl::StrCat("is ", count, "; the limit is ", most));
-    return static_cast<int64_t>(count);
-  }
-
-  absl::StatusOr<std::vector<Node>> List() const {
-    if (!value_.is_array()) return Wrong("is no list");
-    std::vector<Node> nodes;
-    for (size_t i = 0; i < value_.size(); ++i)
-      nodes.emplace_back(value_[i], absl::StrCat(path_, "[", i, "]"));
-    return nodes;
-  }
-
-  absl::StatusOr<std::vector<std::pair<std::string, Node>>> Members() const {
-    if (!value_.is_object()) return Wrong("is no object");
-    std::vector<std::pair<std::string, Node>> members;
-    for (auto at = value_.begin(); at != value_.end(); ++at)
-      members.emplace_back(at.key(), Node(at.value(), absl::StrCat(path_, ".", at.key())));
-    return members;
-  }
-
- private:
-  const Json& value_;
-  const std::string path_;
-};
-
-absl::StatusOr<std::string> StringOf(const Node& node, const char* name) {
-  ASSIGN_OR_RETURN(const Node member, node.Member(name));
-  return member.String();
-}
-
-absl::StatusOr<int64_t> CountOf(const Node& node, const char* name, int64_t most) {
-  ASSIGN_OR_RETURN(const Node member, node.Member(name));
-  return member.Count(most);
-}
-
-absl::StatusOr<std::vector<Node>> ListOf(const Node& node, const char* name) {
-  ASSIGN_OR_RETURN(const Node member, node.Member(name));
-  return member.List();
-}
-
-absl::StatusOr<std::vector<std::string>> StringsOf(const Node& node, const char* name) {
-  ASSIGN_OR_RETURN(const std::vector<Node> list, ListOf(node, name));
-  std::vector<std::string> strings;
-  for (const Node& each : list) {
-    ASSIGN_OR_RETURN(std::string text, each.String());
-    strings.push_back(std::move(text));
-  }
-  return strings;
-}
-
-absl::StatusOr<std::vector<int64_t>> CountsOf(const Node& node, const char* name) {
-  ASSIGN_OR_RETURN(const std::vector<Node> list, ListOf(node, name));
+absl::StatusOr<std::vector<int64_t>> CountsOf(const JsonNode& node, const char* name) {
+  ASSIGN_OR_RETURN(const std::vector<JsonNode> list, ListOf(node, name));
   std::vector<int64_t> counts;
-  for (const Node& each : list) {
+  for (const JsonNode& each : list) {
     ASSIGN_OR_RETURN(const int64_t count, each.Count(std::numeric_limits<int64_t>::max()));
     counts.push_back(count);
   }
   return counts;
 }
 
-absl::StatusOr<DataType> DataTypeOf(const Node& node) {
-  ASSIGN_OR_RETURN(const Node member, node.Member("data_type"));
+absl::StatusOr<DataType> DataTypeOf(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const JsonNode member, node.Member("data_type"));
   ASSIGN_OR_RETURN(const std::string name, member.String());
   for (const DataType type : kDataTypes)
     if (name == DataTypeName(type)) return type;
   return member.Wrong(absl::StrCat("\"", name, "\" is no data type"));
 }
 
-absl::StatusOr<Argument> ReadArgument(const Node& node) {
+absl::StatusOr<Argument> ReadArgument(const JsonNode& node) {
   Argument argument;
   ASSIGN_OR_RETURN(argument.name, StringOf(node, "name"));
   ASSIGN_OR_RETURN(const std::string type, StringOf(node, "type"));
@@ -176,7 +105,7 @@ size_t BytesOf(Argument::Type type) {
 }
 
 // The arguments are the first parameters, and nothing but scratch memory follows them.
-absl::Status CheckParameters(const Node& node, absl::Span<const Argument> arguments,
+absl::Status CheckParameters(const JsonNode& node, absl::Span<const Argument> arguments,
                              absl::Span<const size_t> parameter_bytes) {
   if (parameter_bytes.size() < arguments.size() ||
       parameter_bytes.size() > arguments.size() + kHiddenMax)
@@ -192,7 +121,7 @@ absl::Status CheckParameters(const Node& node, absl::Span<const Argument> argume
   return absl::OkStatus();
 }
 
-absl::StatusOr<Image> ReadImage(const Node& node, absl::Span<const Argument> arguments,
+absl::StatusOr<Image> ReadImage(const JsonNode& node, absl::Span<const Argument> arguments,
                                 absl::string_view cubins) {
   Image image;
   ASSIGN_OR_RETURN(const int64_t architecture, CountOf(node, "architecture", 999));
@@ -225,29 +154,32 @@ std::vector<std::string> NamesOf(const CompiledKernel& kernel) {
   return names;
 }
 
-absl::StatusOr<std::vector<Expression>> ExpressionsOf(const Node& node, const char* name,
-                                                      absl::Span<const std::string> names) {
-  ASSIGN_OR_RETURN(const std::vector<Node> list, ListOf(node, name));
-  std::vector<Expression> expressions;
-  for (const Node& each : list) {
+// `parse` is IntegerExpression::Parse or ParseCondition.
+absl::StatusOr<std::vector<IntegerExpression>> ExpressionsOf(
+    const JsonNode& node, const char* name, absl::Span<const std::string> names,
+    decltype(IntegerExpression::Parse)* parse) {
+  ASSIGN_OR_RETURN(const std::vector<JsonNode> list, ListOf(node, name));
+  std::vector<IntegerExpression> expressions;
+  for (const JsonNode& each : list) {
     ASSIGN_OR_RETURN(const std::string text, each.String());
-    absl::StatusOr<Expression> expression = Expression::Parse(text, names);
+    absl::StatusOr<IntegerExpression> expression =
+        parse(text, [&](absl::string_view known) { return absl::c_linear_search(names, known); });
     if (!expression.ok()) return each.Wrong(expression.status().message());
     expressions.push_back(*std::move(expression));
   }
   return expressions;
 }
 
-absl::Status ReadNames(const Node& node, CompiledKernel* kernel) {
+absl::Status ReadNames(const JsonNode& node, CompiledKernel* kernel) {
   ASSIGN_OR_RETURN(kernel->variant, StringOf(node, "variant"));
   ASSIGN_OR_RETURN(kernel->tile, StringOf(node, "tile"));
-  ASSIGN_OR_RETURN(const Node traits, node.Member("traits"));
+  ASSIGN_OR_RETURN(const JsonNode traits, node.Member("traits"));
   ASSIGN_OR_RETURN(const auto trait_members, traits.Members());
   for (const auto& [name, member] : trait_members) {
     ASSIGN_OR_RETURN(std::string value, member.String());
     kernel->traits.emplace_back(name, std::move(value));
   }
-  ASSIGN_OR_RETURN(const Node constants, node.Member("constants"));
+  ASSIGN_OR_RETURN(const JsonNode constants, node.Member("constants"));
   ASSIGN_OR_RETURN(const auto constant_members, constants.Members());
   for (const auto& [name, member] : constant_members) {
     ASSIGN_OR_RETURN(const int64_t value, member.Count(std::numeric_limits<int32_t>::max()));
@@ -257,28 +189,29 @@ absl::Status ReadNames(const Node& node, CompiledKernel* kernel) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<CompiledKernel> ReadKernel(const Node& node, absl::string_view cubins) {
+absl::StatusOr<CompiledKernel> ReadKernel(const JsonNode& node, absl::string_view cubins) {
   CompiledKernel kernel;
   RETURN_IF_ERROR(ReadNames(node, &kernel));
-  ASSIGN_OR_RETURN(const std::vector<Node> arguments, ListOf(node, "arguments"));
-  for (const Node& each : arguments) {
+  ASSIGN_OR_RETURN(const std::vector<JsonNode> arguments, ListOf(node, "arguments"));
+  for (const JsonNode& each : arguments) {
     ASSIGN_OR_RETURN(Argument argument, ReadArgument(each));
     kernel.arguments.push_back(std::move(argument));
   }
   const std::vector<std::string> names = NamesOf(kernel);
-  ASSIGN_OR_RETURN(kernel.grid, ExpressionsOf(node, "grid", names));
+  ASSIGN_OR_RETURN(kernel.grid, ExpressionsOf(node, "grid", names, IntegerExpression::Parse));
   if (kernel.grid.empty() || kernel.grid.size() > kGridRankMax)
     return node.Wrong(absl::StrCat("has a grid of ", kernel.grid.size(), " dimensions"));
-  ASSIGN_OR_RETURN(kernel.requirements, ExpressionsOf(node, "requires", names));
-  ASSIGN_OR_RETURN(const std::vector<Node> images, ListOf(node, "images"));
-  for (const Node& each : images) {
+  ASSIGN_OR_RETURN(kernel.requirements,
+                   ExpressionsOf(node, "requires", names, IntegerExpression::ParseCondition));
+  ASSIGN_OR_RETURN(const std::vector<JsonNode> images, ListOf(node, "images"));
+  for (const JsonNode& each : images) {
     ASSIGN_OR_RETURN(Image image, ReadImage(each, kernel.arguments, cubins));
     kernel.images.push_back(std::move(image));
   }
   return kernel;
 }
 
-absl::StatusOr<Choice> ReadChoice(const Node& node) {
+absl::StatusOr<Choice> ReadChoice(const JsonNode& node) {
   Choice choice;
   ASSIGN_OR_RETURN(choice.sizes, CountsOf(node, "sizes"));
   if (absl::c_linear_search(choice.sizes, 0)) return node.Wrong("has a size of 0");
@@ -287,7 +220,7 @@ absl::StatusOr<Choice> ReadChoice(const Node& node) {
 }
 
 // The set of the op and data type that an entry of the manifest is for.
-absl::StatusOr<KernelSet*> SetOf(const Node& node, Manifest* manifest) {
+absl::StatusOr<KernelSet*> SetOf(const JsonNode& node, Manifest* manifest) {
   ASSIGN_OR_RETURN(std::string op, StringOf(node, "op"));
   ASSIGN_OR_RETURN(const DataType type, DataTypeOf(node));
   for (KernelSet& set : manifest->sets)
@@ -309,7 +242,7 @@ absl::StatusOr<Manifest> ReadManifest(absl::string_view json, absl::string_view 
   if (parsed.is_discarded())
     return absl::InvalidArgumentError(
         absl::StrCat("the kernels' manifest of ", json.size(), " bytes is no JSON"));
-  const Node root(parsed, "");
+  const JsonNode root(parsed, "the kernels' manifest: ");
   ASSIGN_OR_RETURN(const int64_t format, CountOf(root, "format", kFormat));
   if (format != kFormat) return root.Wrong(absl::StrCat("has format ", format));
   Manifest manifest;
@@ -317,14 +250,14 @@ absl::StatusOr<Manifest> ReadManifest(absl::string_view json, absl::string_view 
     ASSIGN_OR_RETURN(manifest.unavailable, StringOf(root, "unavailable"));
     return manifest;
   }
-  ASSIGN_OR_RETURN(const std::vector<Node> kernels, ListOf(root, "kernels"));
-  for (const Node& node : kernels) {
+  ASSIGN_OR_RETURN(const std::vector<JsonNode> kernels, ListOf(root, "kernels"));
+  for (const JsonNode& node : kernels) {
     ASSIGN_OR_RETURN(KernelSet* const set, SetOf(node, &manifest));
     ASSIGN_OR_RETURN(CompiledKernel kernel, ReadKernel(node, cubins));
     set->kernels.push_back(std::move(kernel));
   }
-  ASSIGN_OR_RETURN(const std::vector<Node> choices, ListOf(root, "choices"));
-  for (const Node& node : choices) {
+  ASSIGN_OR_RETURN(const std::vector<JsonNode> choices, ListOf(root, "choices"));
+  for (const JsonNode& node : choices) {
     ASSIGN_OR_RETURN(KernelSet* const set, SetOf(node, &manifest));
     ASSIGN_OR_RETURN(Choice choice, ReadChoice(node));
     set->choices.push_back(std::move(choice));

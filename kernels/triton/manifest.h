@@ -8,7 +8,7 @@
 //     arguments                 the kernel's parameters: name; type, pointer, i32, i64 or fp32;
 //                               divisible_by, which must divide the integer, or the address
 //     constants, given          more names for expressions: with their values; from the row
-//     grid, requires            expressions: blocks in x, y and z; what must not be negative
+//     grid, requires            expressions: blocks in x, y and z; conditions
 //     images                    the same compiled for architectures: entry, threads, shared_bytes
 //                               (dynamic), parameter_bytes with hidden ones, scratch_bytes, offset
 //                               and bytes of the cubin
@@ -23,7 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kernels/triton/expression.h"
+#include "kernels/manifest/integer_expression.h"
 #include "proto/common/data_type.h"
 
 namespace warpcall::triton {
@@ -61,8 +61,8 @@ struct CompiledKernel {
   std::vector<Argument> arguments;
   std::vector<std::pair<std::string, int64_t>> constants;
   std::vector<std::string> given;
-  std::vector<Expression> grid;  // 1 to 3
-  std::vector<Expression> requirements;
+  std::vector<manifest::IntegerExpression> grid;  // 1 to 3
+  std::vector<manifest::IntegerExpression> requirements;
   std::vector<Image> images;
 };
 

@@ -71,7 +71,7 @@ double DistanceOf(const Choice& choice, const Order& order) {
 
 int64_t ValueOf(const Order& order, absl::string_view name) {
   const auto found =
-      absl::c_find_if(order.integers, [&](const NamedInteger& each) { return each.first == name; });
+      absl::c_find_if(order.integers, [&](const auto& each) { return each.first == name; });
   WARPCALL_CHECK(found != order.integers.end(), name);
   return found->second;
 }
@@ -99,16 +99,20 @@ absl::StatusOr<Blocks> BlocksFor(const CompiledKernel& kernel, const Order& orde
                                  const DeviceProperties& device) {
   RETURN_IF_ERROR(CheckTraits(kernel, order));
   RETURN_IF_ERROR(CheckArguments(kernel, order));
-  auto values = order.integers;
-  for (const auto& [name, value] : kernel.constants) values.emplace_back(name, value);
-  for (const Expression& requirement : kernel.requirements) {
-    if (requirement.Evaluate(values) < 0)
-      return absl::InvalidArgumentError(
-          absl::StrCat("variant \"", kernel.variant, "\" has no room for ", ToText(order)));
+  const auto value_of = [&](absl::string_view name) -> absl::StatusOr<int64_t> {
+    for (const auto& [constant, value] : kernel.constants)
+      if (constant == name) return value;
+    return ValueOf(order, name);
+  };
+  for (const manifest::IntegerExpression& requirement : kernel.requirements) {
+    ASSIGN_OR_RETURN(const int64_t holds, requirement.Evaluate(value_of));
+    if (!holds)
+      return absl::InvalidArgumentError(absl::StrCat("variant \"", kernel.variant, "\" requires ",
+                                                     requirement.text(), ", got ", ToText(order)));
   }
   uint32_t blocks[] = {1, 1, 1};
   for (size_t i = 0; i < kernel.grid.size(); ++i) {
-    const int64_t count = kernel.grid[i].Evaluate(values);
+    ASSIGN_OR_RETURN(const int64_t count, kernel.grid[i].Evaluate(value_of));
     if (count < 1 || count > kBlocksMax[i])
       return absl::InvalidArgumentError(absl::StrCat("variant \"", kernel.variant, "\" would take ",
                                                      count, " blocks in dimension ", i,

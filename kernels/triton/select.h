@@ -18,7 +18,7 @@ struct Order {
   // Values that the kernel's traits of these names must have.
   absl::InlinedVector<std::pair<absl::string_view, absl::string_view>, 2> traits;
   // The kernels' integer arguments and the names given to expressions, with their values.
-  absl::InlinedVector<NamedInteger, 12> integers;
+  absl::InlinedVector<std::pair<absl::string_view, int64_t>, 12> integers;
   // The kernels' float arguments, by name.
   absl::InlinedVector<std::pair<absl::string_view, float>, 2> floats = {};
   // Sizes by which choices are compared, each at least 1.

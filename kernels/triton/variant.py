@@ -24,8 +24,8 @@ class Argument:
 @dataclass(frozen=True)
 class Variant:
     """One compilation of a kernel. `grid` has up to three expressions over integer arguments and constants:
-    + - * ( ) and ceil(a / b). `requires` has more that must not be negative for a problem to be taken; what
-    divides arguments goes without saying. Pointers are the op's inputs and then its output, in their order."""
+    see kernels/manifest/integer_expression.h. `requires` has conditions on problems that are taken; what divides
+    arguments goes without saying. Pointers are the op's inputs and then its output, in their order."""
     name: str  # within the op and data type
     kernel: Any
     arguments: dict

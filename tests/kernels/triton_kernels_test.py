@@ -107,12 +107,12 @@ interpreter.ReduceOps.generic_reduce = reduce_by_halves
 
 
 def value_of(expression, names):
-    return eval(expression, {"ceil": math.ceil}, dict(names))  # expressions of ours
+    return eval(expression, {"ceil": math.ceil}, dict(names))  # ours, which mean the same in Python
 
 
 def takes(variant, integers):
     names = {**variant.constants, **integers}
-    return (all(value_of(expression, names) >= 0 for expression in variant.requires) and
+    return (all(value_of(expression, names) for expression in variant.requires) and
             all(integers[name] % argument.divisible_by == 0 for name, argument in variant.arguments.items()
                 if argument.divisible_by > 1 and not argument.type.startswith("*")))
 

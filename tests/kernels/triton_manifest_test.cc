@@ -48,7 +48,7 @@ Json RightManifest() {
       "arguments": [{"name": "a", "type": "pointer", "divisible_by": 16},
                     {"name": "m", "type": "i32", "divisible_by": 1},
                     {"name": "stride", "type": "i64", "divisible_by": 16}],
-      "grid": ["ceil(m / TILE_M)", "batches"], "requires": ["2147483647 - TILE_M - m"],
+      "grid": ["ceil(m / TILE_M)", "batches"], "requires": ["m + TILE_M <= 2147483647"],
       "images": [{"architecture": 90, "entry": "matmul", "threads": 128, "shared_bytes": 65536,
                   "parameter_bytes": [8, 4, 8, 8, 8], "scratch_bytes": [0, 0],
                   "offset": 0, "bytes": 0}]}],
@@ -92,7 +92,8 @@ TEST(ManifestTest, IsReadAsItWasWritten) {
   EXPECT_EQ(kernel.arguments[2].type, Argument::Type::kInt64);
   EXPECT_EQ(kernel.arguments[2].divisible_by, 16);
   ASSERT_EQ(kernel.grid.size(), 2u);
-  EXPECT_EQ(kernel.grid[0].Evaluate({{"m", 65}, {"TILE_M", 64}}), 2);
+  EXPECT_EQ(*kernel.grid[0].Evaluate([](absl::string_view name) { return name == "m" ? 65 : 64; }),
+            2);
   ASSERT_EQ(kernel.images.size(), 1u);
   EXPECT_EQ(kernel.images[0].threads, 128);
   EXPECT_EQ(kernel.images[0].shared_bytes, 65536u);
@@ -140,8 +141,8 @@ TEST(ManifestTest, ComplaintsNameTheEntry) {
             "known are pointer, i32, i64 and fp32");
   written = {};
   written.Kernel()["grid"][0] = "ceil(k / TILE_M)";
-  EXPECT_THAT(written.Complaint(), HasSubstr("kernels[0].grid[0] expression \"ceil(k / TILE_M)\": "
-                                             "expected a number or a known name at character 6"));
+  EXPECT_THAT(written.Complaint(), HasSubstr("kernels[0].grid[0] \"ceil(k / TILE_M)\", column 6: "
+                                             "expected a number or a known name"));
   written = {};
   written.manifest["format"] = 2;
   EXPECT_THAT(written.Complaint(), HasSubstr("format is 2; the limit is 1"));
@@ -151,7 +152,7 @@ TEST(ManifestTest, ComplaintsNameTheEntry) {
 TEST(ManifestTest, FloatsAreArgumentsButNoNamesOfExpressions) {
   Written written;
   written.Kernel()["arguments"][1] = {{"name", "m"}, {"type", "fp32"}, {"divisible_by", 1}};
-  EXPECT_THAT(written.Complaint(), HasSubstr("kernels[0].grid[0] expression \"ceil(m / TILE_M)\": "
+  EXPECT_THAT(written.Complaint(), HasSubstr("kernels[0].grid[0] \"ceil(m / TILE_M)\", column 6: "
                                              "expected a number or a known name"));
   written.Kernel()["grid"] = {"batches"};
   written.Kernel()["requires"] = Json::array();

@@ -24,15 +24,10 @@ DeviceProperties DeviceOf(int32_t architecture) {
   return device;
 }
 
-std::vector<Expression> Formulas(const std::vector<std::string>& texts) {
-  const std::vector<std::string> names = {"rows", "n", "COLUMNS", "ROWS"};
-  std::vector<Expression> expressions;
-  for (const std::string& text : texts) {
-    const auto expression = Expression::Parse(text, names);
-    EXPECT_TRUE(expression.ok()) << expression.status();
-    expressions.push_back(*expression);
-  }
-  return expressions;
+using manifest::IntegerExpression;
+
+bool IsName(absl::string_view name) {
+  return name == "rows" || name == "n" || name == "COLUMNS" || name == "ROWS";
 }
 
 // A kernel like softmax's: `rows` rows of up to `columns` a block.
@@ -44,8 +39,8 @@ CompiledKernel KernelOf(int64_t columns, int64_t rows, int64_t divisor) {
                       {"rows", Argument::Type::kInt64, 1},
                       {"n", Argument::Type::kInt32, divisor}};
   kernel.constants = {{"COLUMNS", columns}, {"ROWS", rows}};
-  kernel.grid = Formulas({"ceil(rows / ROWS)"});
-  kernel.requirements = Formulas({"COLUMNS - n"});
+  kernel.grid = {*IntegerExpression::Parse("ceil(rows / ROWS)", IsName)};
+  kernel.requirements = {*IntegerExpression::ParseCondition("n <= COLUMNS", IsName)};
   for (const int32_t architecture : {80, 90}) {
     Image image;
     image.architecture = architecture;
@@ -113,7 +108,7 @@ TEST(SelectTest, RefusalsNameTheMostGeneralKernelsReason) {
   const KernelSet set = Rows();
   const absl::Status status = CheckTaken(set, OrderOf(3, 1025), DeviceOf(90));
   EXPECT_TRUE(absl::IsUnimplemented(status));
-  EXPECT_EQ(status.message(), "variant \"1024x1\" has no room for rows 3, n 1025");
+  EXPECT_EQ(status.message(), "variant \"1024x1\" requires n <= COLUMNS, got rows 3, n 1025");
   EXPECT_EQ(Choose(set, OrderOf(3, 1025), DeviceOf(90)).status(), status);
   EXPECT_TRUE(CheckTaken(set, OrderOf(3, 1024), DeviceOf(90)).ok());
   EXPECT_EQ(CheckTaken(KernelSet(), OrderOf(1, 1), DeviceOf(90)).message(),
@@ -129,7 +124,7 @@ TEST(SelectTest, OtherTraitsAreNoReason) {
   EXPECT_EQ(ChosenOf(set, order), "256x4");
   order = OrderOf(4096, 65);
   order.traits = {{"form", "tanh"}};
-  EXPECT_EQ(ChosenOf(set, order), "variant \"64x16\" has no room for rows 4096, n 65");
+  EXPECT_EQ(ChosenOf(set, order), "variant \"64x16\" requires n <= COLUMNS, got rows 4096, n 65");
 }
 
 TEST(SelectTest, BlocksAreWhatTheGridSaysWithinCudasLimits) {
@@ -144,7 +139,7 @@ TEST(SelectTest, BlocksAreWhatTheGridSaysWithinCudasLimits) {
               HasSubstr("would take 2147483648 blocks in dimension 0 of its grid; the limit is "
                         "2147483647"));
   CompiledKernel deep = kernel;
-  deep.grid = Formulas({"1", "rows"});
+  deep.grid = {*IntegerExpression::Parse("1", IsName), *IntegerExpression::Parse("rows", IsName)};
   EXPECT_TRUE(BlocksFor(deep, OrderOf(65535, 1), DeviceOf(90)).ok());
   EXPECT_FALSE(BlocksFor(deep, OrderOf(65536, 1), DeviceOf(90)).ok());
   EXPECT_FALSE(BlocksFor(deep, OrderOf(0, 1), DeviceOf(90)).ok());

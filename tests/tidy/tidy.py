@@ -180,7 +180,8 @@ ROOMS = {
     "kernels/common/": ("@ kernels/*", "cuda"),
     "kernels/fault/": ("@ kernels/", "cuda"),
     "kernels/compiled/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda openssl"),
-    "kernels/triton/": ("@ kernels/* kernels/common/ kernels/cuda/ kernels/source/", "cuda json"),
+    "kernels/manifest/": ("@ kernels/*", "json"),
+    "kernels/triton/": ("@ kernels/* kernels/common/ kernels/cuda/ kernels/manifest/ kernels/source/", "cuda json"),
     # Ops that are others' kernels with more at their ends.
     "kernels/layernorm/": (f"{_KERNELS} kernels/norm/", "onednn"),
     "kernels/rmsnorm/": (f"{_KERNELS} kernels/norm/", ""),
