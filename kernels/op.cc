@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/attributes.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
@@ -59,11 +60,11 @@ absl::Status CheckInputCount(const Op& op, size_t given) {
       most == 1 ? " input (" : " inputs (", absl::StrJoin(op.input_names, ", "), "), got ", given));
 }
 
-absl::Status ApplyAttribute(const Op& op, const NamedAttribute& given, Problem* problem) {
+absl::Status ApplyAttribute(const Op& op, const NamedAttribute& given, AttributeValues* values) {
   for (size_t i = 0; i < op.attributes.size(); ++i) {
     if (given.name != op.attributes[i].name) continue;
     RETURN_IF_ERROR(CheckAttributeValue(op.attributes[i], given.value));
-    problem->attributes[i] = given.value;
+    (*values)[i] = given.value;
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat("attribute \"", given.name, "\" is unknown; ",
@@ -116,6 +117,22 @@ std::string ToString(const TensorSpec& spec) {
   return absl::StrCat(DataTypeName(spec.data_type), "[", absl::StrJoin(spec.dims, ","), "]");
 }
 
+absl::StatusOr<AttributeValues> CompleteAttributes(const Op& op,
+                                                   absl::Span<const NamedAttribute> given) {
+  AttributeValues values;
+  for (const AttributeSpec& spec : op.attributes) values.push_back(spec.default_value);
+  for (size_t i = 0; i < given.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (given[i].name != given[j].name) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("attribute \"", given[i].name, "\" is given more than once"));
+    }
+    RETURN_IF_ERROR(ApplyAttribute(op, given[i], &values));
+  }
+  for (const AttributeSpec& spec : op.attributes) RETURN_IF_ERROR(CheckIsGiven(spec, given));
+  return values;
+}
+
 absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> inputs,
                                     absl::Span<const NamedAttribute> attributes) {
   WARPCALL_DCHECK(op.infer_outputs != nullptr, op.name);
@@ -125,16 +142,7 @@ absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> i
     RETURN_IF_ERROR(CheckTensorSpec(inputs[i], InputLabel(op, i)));
     problem.inputs.push_back(inputs[i]);
   }
-  for (const AttributeSpec& spec : op.attributes) problem.attributes.push_back(spec.default_value);
-  for (size_t i = 0; i < attributes.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (attributes[i].name != attributes[j].name) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("attribute \"", attributes[i].name, "\" is given more than once"));
-    }
-    RETURN_IF_ERROR(ApplyAttribute(op, attributes[i], &problem));
-  }
-  for (const AttributeSpec& spec : op.attributes) RETURN_IF_ERROR(CheckIsGiven(spec, attributes));
+  ASSIGN_OR_RETURN(problem.attributes, CompleteAttributes(op, attributes));
   RETURN_IF_ERROR(op.infer_outputs(&problem));
   WARPCALL_DCHECK(!problem.outputs.empty(), op.name);
   WARPCALL_DCHECK(problem.attributes.size() == op.attributes.size(), op.name);

@@ -52,7 +52,8 @@ absl::StatusOr<std::vector<std::pair<std::string, JsonNode>>> JsonNode::Members(
   if (!value_.is_object()) return Wrong("is no object");
   std::vector<std::pair<std::string, JsonNode>> members;
   for (auto at = value_.begin(); at != value_.end(); ++at)
-    members.emplace_back(at.key(), Below(at.value(), absl::StrCat(".", at.key())));
+    members.emplace_back(at.key(),
+                         Below(at.value(), absl::StrCat(path_.empty() ? "" : ".", at.key())));
   return members;
 }
 

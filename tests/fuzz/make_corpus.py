@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Writes the inputs from which the fuzzers start: right ones, or nearly right ones, of every kind
-that a target distinguishes. Files of other names, which hold inputs that once went wrong, stay.
+that a target distinguishes, and those of tests/fuzz/corpus, which once went wrong.
 
-    make_corpus.py              writes tests/fuzz/corpus/TARGET/made_*
+    make_corpus.py FOLDER       writes FOLDER/TARGET/made_*, and copies the others beside them
 """
 
 import hashlib
 import json
 import pathlib
+import shutil
 import struct
+import sys
 
 CORPUS = pathlib.Path(__file__).resolve().parent / "corpus"
 
@@ -350,6 +352,31 @@ def expressions():
     yield "constants", b"x0 * (1/0 - 1/0) + 1e38 * 10 - 1e-400 + 0x10"
 
 
+def manifests():
+    softmax = {"name": "softmax", "op": "softmax", "types": ["float32"], "attributes": {"axis": -1},
+               "code": {"kind": "cuda", "entry": "softmax<T>", "options": ["-std=c++20", "-DROWS=4"]},
+               "args": ["x.ptr", "y.ptr", "scratch.ptr", "rows:i64", "x.shape[-1]:i32", "1.5:f32", "zero:u64"],
+               "launch": {"grid": ["ceil(rows / 4)", 1], "block": [32, 4], "shared": "min(cols, 8) * 4"},
+               "scratch": "next_pow2(y.bytes)", "requires": ["cols % 8 == 0"],
+               "examples": [[[64, 32]], [[3, 3, 64]]]}
+    yield "softmax", json.dumps(softmax, indent=1).encode()
+    yield "comment", b"// warpcall-kernel " + json.dumps(softmax, indent=1).replace("\n", "\n// ").encode()
+    product = {"name": "product", "op": "matmul", "types": ["bfloat16", "float16"], "deterministic": False,
+               "code": {"kind": "cuda"}, "kernels": [
+                   {"entry": "split", "args": ["a.ptr", "b.ptr", "c.ptr", "m:u32", "attr.transpose_a:i32"],
+                    "launch": {"grid": ["ceil(m / 64)", "ceil(n / 64)", "batch"], "block": [128]}},
+                   {"entry": "add", "args": ["c.ptr", "k:f32"], "launch": {"grid": ["sm_count"], "block": ["max(m, 32) % 1024"]}}],
+               "examples": [[[64, 32], [32, 128]]]}
+    yield "product", json.dumps(product).encode()
+    for number, text in enumerate([
+            "1 + 2 * 3 - 4 / 5 % 6", "ceil((rows + 1) / 4) * max(cols, elements, 7)", "next_pow2(rows - 5)",
+            "9223372036854775807 + rows", "0 - 9223372036854775807 - 1", "rows / (cols - cols)", "cols % 8 == rows"]):
+        yield f"expression_{number}", b"=" + text.encode()
+    yield "deep", b"=" + 17 * b"(" + b"1" + 17 * b")"
+    yield "long", b"=1" + 128 * b"+1"
+    yield "nested", 3000 * b"[" + 3000 * b"]"
+
+
 def access_files():
     yield "policies", json.dumps({
         "default": {"methods": ["ListKernels"], "requests_in_flight_max": 2},
@@ -376,18 +403,19 @@ TARGETS = {"access_file_fuzz": access_files,
            "client_response_fuzz": client_responses, "worker_fuzz": workers,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,
            "http_fuzz": https, "traceparent_fuzz": traceparents, "expression_fuzz": expressions,
+           "manifest_fuzz": manifests,
            "cubin_file_fuzz": cubin_files, "tuning_fuzz": tuning_tables}
 
 
-def main():
+def main(corpus):
+    shutil.rmtree(corpus, ignore_errors=True)
+    shutil.copytree(CORPUS, corpus)
     for target, inputs in TARGETS.items():
-        folder = CORPUS / target
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("made_*"):
-            path.unlink()
+        folder = pathlib.Path(corpus) / target
+        folder.mkdir(exist_ok=True)
         for name, data in inputs():
             (folder / f"made_{name}").write_bytes(data)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

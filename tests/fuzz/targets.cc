@@ -11,6 +11,7 @@ absl::Span<const FuzzTarget> FuzzTargets() {
       {"http_fuzz", FuzzHttp},
       {"infer_request_fuzz", FuzzInferRequest},
       {"inspect_child_fuzz", FuzzInspectChild},
+      {"manifest_fuzz", FuzzManifest},
       {"npy_fuzz", FuzzNpy},
       {"put_fuzz", FuzzPut},
       {"request_fuzz", FuzzRequest},

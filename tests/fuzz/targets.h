@@ -31,6 +31,8 @@ std::string FuzzInspectChild(absl::string_view input);
 std::string FuzzSelfTest(absl::string_view input);
 // The text of fused's expression.
 std::string FuzzExpression(absl::string_view input);
+// The manifest of a pushed kernel, also in source, or an expression of one.
+std::string FuzzManifest(absl::string_view input);
 // A file of policies (which begins with a bracket) or tokens.
 std::string FuzzAccessFile(absl::string_view input);
 // Requests to the operators' port.
