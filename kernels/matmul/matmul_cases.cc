@@ -137,6 +137,7 @@ constexpr Size kBatchSizes[] = {{5, 7, 6}, {1, 19, 21}, {14, 8, 1}, {13, 3, 55}}
 // Magnitudes of the terms of one element.
 struct Terms {
   double sum = 0;        // sum |a b|
+  double finite = 0;     // the part of terms that are numbers
   double subnormal = 0;  // the part of terms with a subnormal a or b
 };
 
@@ -154,9 +155,13 @@ Case WithTf32(Case of) {
 // makes that 3e-8 k. (Tensor cores truncate instead, once for 8 or 16 terms: still within it where
 // the signs of terms vary.) Products below 2^-126 lose up to 2^-150 each. tf32 keeps 10 fraction
 // bits of a and of b: rounded they lose 2^-11 of themselves each, truncated 2^-10, and subnormal
-// ones up to all.
+// ones up to all. Where partial sums may leave float32's range, it depends on their order what
+// comes out.
 ElementError ErrorOf(const Terms& terms, double k, bool tf32) {
   constexpr double kOperands = 2 * 0x1p-10 + 0x1p-20;
+  constexpr double kPartialSumMax = 0x1.ffp127;  // a rounding error or more below the largest
+  if (k > 1 && terms.finite > kPartialSumMax)
+    return {.arithmetic = INFINITY, .subnormal_inputs = terms.subnormal};
   const double sum = std::min(k, 6 * std::sqrt(k)) * 0x1p-24;
   return {.arithmetic = (sum + (tf32 ? kOperands : 0)) * terms.sum + (tf32 ? terms.subnormal : 0) +
                         k * 0x1p-150,
@@ -178,6 +183,7 @@ void TermsOfRow(const Shape& shape, const Operands& inputs, int64_t row, absl::S
     for (int64_t j = 0; j < shape.n; ++j) {
       const double z = std::fabs(ToFloat(y[j * shape.b_column_stride]));
       terms[j].sum += x * z;
+      if (std::isfinite(x * z)) terms[j].finite += x * z;
       if (IsSubnormal(x) || IsSubnormal(z)) terms[j].subnormal += x * z;
     }
   }

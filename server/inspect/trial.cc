@@ -1,0 +1,451 @@
+#include "server/inspect/trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/check/compare.h"
+#include "kernels/check/fill.h"
+#include "kernels/common/saturate.h"
+#include "proto/common/check.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
+#include "server/inspect/operand_sets.h"
+
+namespace warpcall::inspect {
+namespace {
+
+// Random bytes behind and before every operand.
+constexpr size_t kBandBytes = 4096;
+// Launches begin at one of so many addresses, and one more.
+constexpr size_t kShifts = 16;
+constexpr uint8_t kPatternByte = 0xA5;
+constexpr size_t kQuarters = 4;
+
+size_t Aligned(size_t bytes) {
+  return (bytes + kOperandAlignmentBytes - 1) / kOperandAlignmentBytes * kOperandAlignmentBytes;
+}
+
+const char* FillName(Fill fill) {
+  switch (fill) {
+    case Fill::kNormal:
+      return "normal";
+    case Fill::kWide:
+      return "wide";
+    case Fill::kSpecial:
+      return "special";
+    case Fill::kBroad:
+      return "broad";
+    case Fill::kSpikes:
+      return "spikes";
+    case Fill::kPatterns:
+      return "patterns";
+    case Fill::kAlike:
+      return "alike";
+    case Fill::kSubnormal:
+      return "subnormal";
+    case Fill::kLarge:
+      return "large";
+  }
+  return "unknown";
+}
+
+// A NaN with a payload of its own.
+uint32_t NanOf(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return 0x7FC0BEEF;
+    case DataType::kFloat16:
+      return 0x7E5A;
+    case DataType::kBFloat16:
+      return 0x7FDA;
+  }
+  AbortOnDataType(type);
+}
+
+void FillRandom(std::mt19937_64& random, char* data, size_t bytes) {
+  size_t at = 0;
+  for (; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
+    const uint64_t word = random();
+    std::memcpy(data + at, &word, sizeof(word));
+  }
+  const uint64_t word = random();
+  std::memcpy(data + at, &word, bytes - at);
+}
+
+double ElementOf(DataType type, const char* data, int64_t index) {
+  return DispatchDataType(type, [&]<typename T>(T) -> double {
+    T value;
+    std::memcpy(&value, data + static_cast<size_t>(index) * sizeof(T), sizeof(T));
+    return ToFloat(value);
+  });
+}
+
+size_t BinOf(double error) {
+  constexpr double kLast = TrialResult::kBins - 1;
+  if (error > 1) return 0;
+  return static_cast<size_t>(error == 0 ? kLast : std::min(kLast, 1 - std::log2(error)));
+}
+
+std::string OperandName(const TrialKernel& kernel, size_t operand) {
+  const size_t inputs = kernel.problem->inputs.size();
+  if (operand < inputs) return absl::StrCat("input ", kernel.op->input_names[operand]);
+  return operand < inputs + kernel.problem->outputs.size() ? "the output" : "the scratch memory";
+}
+
+}  // namespace
+
+const char* FindingName(Finding finding) {
+  switch (finding) {
+    case Finding::kPassed:
+      return "PASSED";
+    case Finding::kIncorrect:
+      return "INCORRECT_NUMERICAL";
+    case Finding::kInputModified:
+      return "INPUT_MODIFIED";
+    case Finding::kOutOfBounds:
+      return "OUT_OF_BOUNDS";
+    case Finding::kNondeterministic:
+      return "NONDETERMINISTIC";
+    case Finding::kRuntimeError:
+      return "RUNTIME_ERROR";
+  }
+  return "unknown";
+}
+
+// Where the operands of a launch lie in the memory: inputs, the output, scratch. Everything else is
+// band.
+struct Trial::Placement {
+  std::vector<size_t> offsets;
+  std::vector<size_t> sizes;
+
+  size_t end() const { return offsets.back() + sizes.back() + kBandBytes; }
+};
+
+Trial::Trial(const Site& site, TrialKernel kernel)
+    : site_(site), kernel_(std::move(kernel)), cases_(kernel_.op->cases()), random_(site.secret) {
+  WARPCALL_CHECK(kernel_.op->definition != nullptr && kernel_.problem->outputs.size() == 1,
+                 kernel_.op->name, kernel_.problem->outputs.size());
+}
+
+// Those of the op's own cases, whose bounds hold for them. Then quarters of an input are of several
+// kinds, and each of them leads once: whoever looks at the first values learns nothing of others.
+std::vector<Trial::Kind> Trial::Kinds() const {
+  const DataType type = kernel_.problem->inputs[0].data_type;
+  const auto is_tried = [&](Fill fill) {
+    return !kernel_.finite_inputs || (fill != Fill::kSpecial && fill != Fill::kPatterns);
+  };
+  std::vector<Kind> kinds;
+  std::vector<Fill> quarters;
+  for (const Case& known : cases_.cases) {
+    Kind kind = {FillName(known.fill), {known.fill}, known.later_fills};
+    if (!known.IsFor(type) || !is_tried(known.fill) ||
+        !absl::c_all_of(known.later_fills, is_tried) || absl::c_linear_search(kinds, kind))
+      continue;
+    if (kind.later_fills.empty() && quarters.size() < kQuarters &&
+        !absl::c_linear_search(quarters, known.fill))
+      quarters.push_back(known.fill);
+    kinds.push_back(std::move(kind));
+  }
+  for (size_t i = 0; quarters.size() > 1 && i < quarters.size(); ++i) {
+    kinds.push_back({"mixed", quarters, {}});
+    std::rotate(quarters.begin(), quarters.begin() + 1, quarters.end());
+  }
+  return kinds;
+}
+
+absl::StatusOr<TrialResult> Trial::Run() {
+  RETURN_IF_ERROR(Prepare());
+  for (const Kind& kind : Kinds()) {
+    kind_ = kind.name;
+    FillInputs(kind);
+    expected_.clear();
+    std::vector<char> first;
+    for (int run = 0; run < 2 && !failed(); ++run) {
+      // The first of each kind at one place, where another kind's inputs lay before.
+      RETURN_IF_ERROR(Launch(Place(run == 0 ? 0 : 1 + Random() % kShifts), NextRemains()));
+      if (failed()) break;
+      if (run == 0) Expect();
+      Compare();
+      if (run == 0) first = output_;
+    }
+    if (!failed() && kernel_.deterministic && first != output_) {
+      const size_t bytes = ElementBytes(kernel_.problem->outputs[0].data_type);
+      const auto at = static_cast<int64_t>(
+          static_cast<size_t>(std::mismatch(first.begin(), first.end(), output_.begin()).first -
+                              first.begin()) /
+          bytes);
+      Fail(Finding::kNondeterministic, absl::StrCat("two launches on the same inputs differ at [",
+                                                    absl::StrJoin(IndexOf(at), ", "), "]"));
+    }
+    if (failed()) break;
+    others_ = output_;
+  }
+  return std::move(result_);
+}
+
+absl::Status Trial::Prepare() {
+  const size_t bytes = Place(kShifts).end();
+  ASSIGN_OR_RETURN(memory_, site_.stream->AllocateMemory(bytes));
+  ASSIGN_OR_RETURN(before_, AllocateHost(bytes));
+  ASSIGN_OR_RETURN(after_, AllocateHost(bytes));
+  output_.resize(kernel_.problem->outputs[0].bytes());
+  return absl::OkStatus();
+}
+
+Trial::Placement Trial::Place(size_t shift) const {
+  Placement placement;
+  size_t at = kBandBytes + shift * kOperandAlignmentBytes;
+  const auto add = [&](size_t bytes) {
+    placement.offsets.push_back(at);
+    placement.sizes.push_back(bytes);
+    at = Aligned(at + bytes + kBandBytes);
+  };
+  for (const TensorSpec& input : kernel_.problem->inputs) add(input.bytes());
+  add(kernel_.problem->outputs[0].bytes());
+  add(kernel_.scratch_bytes);
+  return placement;
+}
+
+void Trial::FillInputs(const Kind& kind) {
+  inputs_.clear();
+  for (const TensorSpec& spec : kernel_.problem->inputs) {
+    const size_t later = inputs_.size() - 1;  // of no use for the first
+    std::vector<char>& data = inputs_.emplace_back(spec.bytes());
+    if (inputs_.size() > 1 && later < kind.later_fills.size()) {
+      FillInput(spec, kind.later_fills[later], Random(), data.data());
+    } else if (kind.quarters.size() == 1) {
+      FillInput(spec, kind.quarters[0], Random(), data.data());
+    } else {
+      FillQuarters(spec, kind.quarters, data.data());
+    }
+  }
+}
+
+void Trial::FillQuarters(const TensorSpec& spec, absl::Span<const Fill> quarters, char* data) {
+  const auto parts = static_cast<int64_t>(quarters.size());
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t begin = spec.elements() * part / parts;
+    const int64_t end = spec.elements() * (part + 1) / parts;
+    FillInput({spec.data_type, {end - begin}}, quarters[static_cast<size_t>(part)], Random(),
+              data + static_cast<size_t>(begin) * ElementBytes(spec.data_type));
+  }
+}
+
+// Every kind once before one comes again.
+Trial::Remains Trial::NextRemains() {
+  if (deck_.empty()) {
+    deck_ = {Remains::kZero, Remains::kNan, Remains::kPattern, Remains::kOthersOutput};
+    std::shuffle(deck_.begin(), deck_.end(), random_);
+  }
+  size_t next = deck_.size() - 1;
+  // There is no other output before the first kind has passed.
+  if (deck_[next] == Remains::kOthersOutput && others_.empty() && next > 0)
+    std::swap(deck_[next], deck_[next - 1]);
+  const Remains remains = deck_[next];
+  deck_.pop_back();
+  return remains == Remains::kOthersOutput && others_.empty() ? Remains::kNan : remains;
+}
+
+void Trial::WriteRemains(Remains remains, char* data, size_t bytes) {
+  const DataType type = kernel_.problem->outputs[0].data_type;
+  switch (remains) {
+    case Remains::kZero:
+      std::memset(data, 0, bytes);
+      return;
+    case Remains::kPattern:
+      std::memset(data, kPatternByte, bytes);
+      return;
+    case Remains::kOthersOutput:
+      if (bytes == others_.size()) {
+        std::memcpy(data, others_.data(), bytes);
+        return;
+      }
+      FillRandom(random_, data, bytes);  // scratch
+      return;
+    case Remains::kNan:
+      break;
+  }
+  const uint32_t nan = NanOf(type);
+  const size_t element = ElementBytes(type);
+  for (size_t at = 0; at + element <= bytes; at += element) std::memcpy(data + at, &nan, element);
+}
+
+void Trial::WriteImage(const Placement& placement, Remains remains) {
+  char* const image = static_cast<char*>(before_.data());
+  size_t band = 0;
+  for (size_t i = 0; i < placement.offsets.size(); ++i) {
+    FillRandom(random_, image + band, placement.offsets[i] - band);
+    band = placement.offsets[i] + placement.sizes[i];
+  }
+  FillRandom(random_, image + band, placement.end() - band);
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    std::copy(inputs_[i].begin(), inputs_[i].end(), image + placement.offsets[i]);
+  const size_t output = inputs_.size();
+  WriteRemains(remains, image + placement.offsets[output], placement.sizes[output]);
+  char* const scratch = image + placement.offsets[output + 1];
+  if (kernel_.scratch_zero)
+    std::memset(scratch, 0, placement.sizes[output + 1]);
+  else
+    WriteRemains(remains, scratch, placement.sizes[output + 1]);
+}
+
+absl::Status Trial::Launch(const Placement& placement, Remains remains) {
+  WriteImage(placement, remains);
+  Stream* const stream = site_.stream;
+  char* const base = static_cast<char*>(memory_.data());
+  const size_t bytes = placement.end();
+  RETURN_IF_ERROR(RunPhase(stream, Milestone::kInputsReady,
+                           [&] { return stream->CopyToDevice(base, before_.data(), bytes); }));
+  Operands operands;
+  const size_t output = inputs_.size();
+  for (size_t i = 0; i <= output; ++i) {
+    char* const data = placement.sizes[i] == 0 ? nullptr : base + placement.offsets[i];
+    if (i < output)
+      operands.inputs.push_back(data);
+    else
+      operands.outputs.push_back(data);
+  }
+  void* const scratch =
+      placement.sizes[output + 1] == 0 ? nullptr : base + placement.offsets[output + 1];
+  const absl::Status ran =
+      RunPhase(stream, Milestone::kKernelDone, [&] { return kernel_.enqueue(operands, scratch); });
+  if (!ran.ok()) {
+    Fail(Finding::kRuntimeError, std::string(ran.message()));
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(RunPhase(stream, Milestone::kOutputsReady,
+                           [&] { return stream->CopyToStaging(after_.data(), base, bytes); }));
+  JudgeImage(placement);
+  const char* const written = static_cast<const char*>(after_.data()) + placement.offsets[output];
+  output_.assign(written, written + placement.sizes[output]);
+  return absl::OkStatus();
+}
+
+// Nothing but the output and scratch may have changed.
+void Trial::JudgeImage(const Placement& placement) {
+  const char* const before = static_cast<const char*>(before_.data());
+  const char* const after = static_cast<const char*>(after_.data());
+  size_t from = 0;
+  const auto changed = [&](size_t to) -> std::optional<size_t> {
+    const char* const end = before + to;
+    const char* const at = std::mismatch(before + from, end, after + from).first;
+    from = to;
+    if (at == end) return std::nullopt;
+    return static_cast<size_t>(at - before);
+  };
+  for (size_t i = 0; i < placement.offsets.size() && !failed(); ++i) {
+    const size_t begin = placement.offsets[i];
+    const size_t end = begin + placement.sizes[i];
+    if (const auto at = changed(begin); at.has_value()) {
+      const size_t past = i == 0 ? 0 : placement.offsets[i - 1] + placement.sizes[i - 1];
+      const bool is_past = i > 0 && *at - past < begin - *at;
+      Fail(Finding::kOutOfBounds,
+           is_past ? absl::StrCat("it wrote ", *at - past + 1, " bytes past the end of ",
+                                  OperandName(kernel_, i - 1))
+                   : absl::StrCat("it wrote ", begin - *at, " bytes before the beginning of ",
+                                  OperandName(kernel_, i)));
+      return;
+    }
+    if (i >= inputs_.size()) {
+      from = end;
+      continue;
+    }
+    if (const auto at = changed(end); at.has_value())
+      Fail(Finding::kInputModified,
+           absl::StrCat("it wrote to byte ", *at - begin, " of ", OperandName(kernel_, i)));
+  }
+  if (failed()) return;
+  const size_t last = placement.offsets.back() + placement.sizes.back();
+  if (const auto at = changed(placement.end()); at.has_value())
+    Fail(Finding::kOutOfBounds,
+         absl::StrCat("it wrote ", *at - last + 1, " bytes past the end of ",
+                      OperandName(kernel_, placement.offsets.size() -
+                                               (placement.sizes.back() == 0 ? 2 : 1))));
+}
+
+void Trial::Expect() {
+  const Problem& problem = *kernel_.problem;
+  const Definition& definition = *kernel_.op->definition;
+  const int64_t slices = definition.slices(problem);
+  std::vector<int64_t> chosen;
+  if (problem.outputs[0].elements() <= kElementsMax &&
+      kernel_.op->work(problem).flops <= kFlopsMax) {
+    for (int64_t i = 0; i < slices; ++i) chosen.push_back(i);
+  } else {
+    for (int64_t i = 0; i < kSampledSlices; ++i)
+      chosen.push_back(static_cast<int64_t>(Random() % static_cast<uint64_t>(slices)));
+    std::sort(chosen.begin(), chosen.end());
+    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  }
+  Operands inputs;
+  for (const std::vector<char>& input : inputs_) inputs.inputs.push_back(input.data());
+  expected_.resize(chosen.size());
+  site_.pool->ParallelFor(static_cast<int64_t>(chosen.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t index = chosen[static_cast<size_t>(i)];
+      Expected& each = expected_[static_cast<size_t>(i)];
+      each.slice = definition.slice(problem, index);
+      definition.evaluate(problem, inputs, index, [&](absl::Span<const double> values) {
+        each.values.insert(each.values.end(), values.begin(), values.end());
+      });
+      each.errors = cases_.errors(problem, inputs, index, each.values);
+    }
+  });
+}
+
+void Trial::Compare() {
+  const DataType type = kernel_.problem->outputs[0].data_type;
+  const Allowance none;
+  std::optional<int64_t> first;
+  for (const Expected& each : expected_) {
+    for (size_t i = 0; i < each.values.size(); ++i) {
+      const int64_t at = each.slice.first + each.slice.stride * static_cast<int64_t>(i);
+      const double got = ElementOf(type, output_.data(), at);
+      const double expected = each.values[i];
+      const double error = OfBound(got, expected, each.errors[i], {type, none});
+      ++result_.checked_elements;
+      ++result_.histogram[BinOf(error)];
+      if (std::isfinite(got) && std::isfinite(expected)) {
+        const double distance = std::fabs(got - expected);
+        result_.max_absolute_error = std::max(result_.max_absolute_error, distance);
+        if (expected != 0)
+          result_.max_relative_error =
+              std::max(result_.max_relative_error, distance / std::fabs(expected));
+      }
+      if (error > result_.max_error) {
+        result_.max_error = error;
+        result_.fill = kind_;
+      }
+      if (error <= 1 || (first.has_value() && *first < at)) continue;
+      first = at;
+      const double bound = each.errors[i].arithmetic +
+                           HalfUnit(type, std::fabs(expected) + each.errors[i].arithmetic);
+      result_.first = Mismatch{IndexOf(at), got, expected, bound};
+    }
+  }
+  if (!first.has_value()) return;
+  Fail(Finding::kIncorrect,
+       absl::StrCat("[", absl::StrJoin(result_.first->index, ", "), "] is ", result_.first->got,
+                    ", expected ", result_.first->expected));
+}
+
+void Trial::Fail(Finding finding, std::string detail) {
+  result_.finding = finding;
+  result_.detail = std::move(detail);
+  result_.fill = kind_;
+}
+
+std::vector<int64_t> Trial::IndexOf(int64_t element) const {
+  const Dims& dims = kernel_.problem->outputs[0].dims;
+  std::vector<int64_t> index(dims.size());
+  for (size_t i = dims.size(); i-- > 0; element /= dims[i]) index[i] = element % dims[i];
+  return index;
+}
+
+}  // namespace warpcall::inspect
