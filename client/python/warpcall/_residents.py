@@ -102,6 +102,11 @@ class ResidentBase:
         return DATA_TYPE_NUMBERS[self._info.data_type]
 
     @property
+    def freed(self) -> bool:
+        """True if this program freed the tensor."""
+        return self._freed
+
+    @property
     def expires(self) -> datetime.datetime | None:
         """When the server ends the tensor, in UTC, unless a call uses it before: each use starts
         its time to live anew. As of the moment when it was put or listed; None for a result."""

@@ -6,10 +6,12 @@ refusals. Skipped where there is no torch of 2.4 or later.
 On a GPU machine BUILD_FOLDER is tests/gpu/pack.sh's folder, with its lib/ on LD_LIBRARY_PATH.
 """
 
+import os
+import re
 import sys
 import unittest
 
-from support import SEED, SKIPPED, RealServer, main
+from support import ROOT, SEED, SKIPPED, RealServer, eventually, main, np
 import warpcall
 
 try:
@@ -125,6 +127,140 @@ class TorchTest(unittest.TestCase):
                 for rows in (3, 5, 17):
                     x = torch.randn(rows, 8)
                     torch.testing.assert_close(compiled(x), model(x))
+
+    def uses(self, resident):
+        """How many calls have used a tensor on the server."""
+        (found,) = [each for each in self.client.tensors() if each.handle == resident.handle]
+        return found.info.uses
+
+    def check_use(self, residents, call, expected, used=True):
+        """`call` returns what is expected, and each of the residents is an input of one call, or of none."""
+        before = [self.uses(resident) for resident in residents]
+        torch.testing.assert_close(call(), expected)
+        self.assertEqual([self.uses(resident) for resident in residents],
+                         [count + used for count in before])
+
+    def test_operators_use_weights_that_were_put(self):
+        x = torch.randn(3, 16)
+        for kernel, *weights in [("linear", (16, 16), (16,)), ("layernorm", (16,), (16,)),
+                                 ("rmsnorm", (16,)), ("matmul", (16, 5))]:
+            op = getattr(OPS, kernel)
+            for dtype in TYPES:
+                given = [x.to(dtype), *(torch.randn(shape).to(dtype) for shape in weights)]
+                expected = op(*given)
+                residents = [self.enterContext(warpcall.torch.put(each)) for each in given[1:]]
+                self.check_use(residents, lambda: op(*given), expected)
+        square = torch.randn(16, 16)
+        with warpcall.torch.put(square.T) as resident:  # not contiguous
+            for given, used in ((square.T, True), (square, False), (square.T[:5], False)):
+                self.check_use([resident], lambda: OPS.softmax(given), torch.softmax(given, -1), used)
+        both = torch.nn.Linear(16, 16)
+        with warpcall.torch.put(both.weight), warpcall.torch.put(both.bias), torch.no_grad():
+            torch.library.opcheck(OPS.linear.default, (x, both.weight.detach(), both.bias.detach()),
+                                  test_utils=("test_schema", "test_faketensor"))
+
+    def test_compiled_models_use_parameters_that_were_put(self):
+        model = torch.nn.Linear(8, 16)
+        compiled = torch.compile(lambda x: OPS.linear(x * 2, model.weight, model.bias) + 1,
+                                 backend="aot_eager", fullgraph=True)
+        residents = [self.enterContext(warpcall.torch.put(each)) for each in model.parameters()]
+        with torch.no_grad():
+            for rows in (3, 5):
+                x = torch.randn(rows, 8)
+                self.check_use(residents, lambda: compiled(x), model(x * 2) + 1)
+
+    def test_writes_end_the_use(self):
+        x, weight = torch.randn(3, 8), torch.nn.Parameter(torch.randn(16, 8))
+        optimizer = torch.optim.SGD([weight], lr=1.0)
+        weight.grad = torch.ones_like(weight)
+
+        def step_in_inference_mode():
+            with torch.inference_mode():
+                weight.mul_(2)
+
+        for write in (optimizer.step, lambda: weight.detach().view(-1)[3:4].zero_(),
+                      lambda: torch.nn.init.ones_(weight), step_in_inference_mode):
+            with torch.no_grad(), warpcall.torch.put(weight) as resident:
+                call = lambda: OPS.matmul(x, weight, transpose_b=True)
+                self.check_use([resident], call, x @ weight.T)
+                write()
+                self.check_use([resident], call, x @ weight.T, used=False)
+                with warpcall.torch.put(weight) as another:
+                    self.check_use([another], call, x @ weight.T)
+        self.assertEqual(self.client.tensors(), [])
+        warpcall.torch.put(x).free()
+        self.assertEqual(len(warpcall.torch._puts), 1)  # the weight's, freed, went with that put
+
+    def test_what_the_server_lost_is_put_again(self):
+        weight = torch.randn(64, 64)
+        mib = np.ones((1 << 20) // 4, np.float32)
+        with RealServer("--resident_mib=1") as server, warpcall.connect(server.address, timeout=60) as client:
+            warpcall.torch.use(client)
+            for keep_source in (True, False):
+                resident = warpcall.torch.put(weight, evictable=True, keep_source=keep_source)
+                lost = resident.handle
+                client.put(mib).free()  # needs all memory
+                if keep_source:
+                    torch.testing.assert_close(OPS.identity(weight), weight)
+                    self.assertNotEqual(resident.handle, lost)
+                    resident.free()
+                    continue
+                with self.assertRaises(warpcall.NotFound) as raised:
+                    OPS.identity(weight)
+                self.assertEqual(raised.exception.lost_handles, {lost: "evicted"})
+            warpcall.torch.use(self.client)
+            with self.assertRaises(warpcall.InvalidArgument) as raised:
+                OPS.gelu(weight)
+            self.assertIn(f"this client calls {self.server.address}", raised.exception.message)
+            resident.free()
+        torch.testing.assert_close(OPS.identity(weight), weight)
+
+    def test_there_are_no_gradients(self):
+        x, weight = torch.randn(3, 8), torch.randn(16, 8, requires_grad=True)
+        with warpcall.torch.put(weight):
+            y = OPS.matmul(x, weight, transpose_b=True)
+        with self.assertRaises(RuntimeError) as raised:
+            y.sum().backward()
+        self.assertIn("warpcall::matmul", str(raised.exception).replace(".", "::"))
+
+    def test_tensors_that_can_not_be_put(self):
+        with torch.inference_mode():
+            uncounted = torch.ones(3)
+        for tensor, options, words in [
+                (uncounted, {}, "torch.inference_mode()"),
+                (np.ones(3), {}, "a ndarray to put; it must be a torch.Tensor"),
+                (torch.ones(3), {"dtype": "float16"}, "dtype is float16, the tensor's torch.float32"),
+                (torch.tensor(1.0), {}, "rank 0"),
+                (torch.ones(3, dtype=torch.int32), {}, "int32"),
+                (torch.ones(3), {"ttl": -1}, "ttl is -1 s")]:
+            with self.assertRaises(warpcall.InvalidArgument) as raised:
+                warpcall.torch.put(tensor, **options)
+            self.assertIn(words, raised.exception.message)
+        self.assertEqual(self.client.tensors(), [])
+        weight = torch.randn(4, 4)
+        with warpcall.torch.put(weight) as resident:
+            with self.assertRaises(RuntimeError) as raised:
+                OPS.gelu(resident)
+            self.assertIn("found type 'Resident'", str(raised.exception))
+            with self.assertRaises(warpcall.InvalidArgument) as raised:
+                OPS.matmul(torch.ones(2, 4, dtype=torch.float16), weight)
+            self.assertIn("float16", raised.exception.message)
+
+    def test_readme(self):
+        with open(os.path.join(ROOT, "client", "python", "README.md"), encoding="utf-8") as file:
+            section = file.read().partition("\n## torch")[2].partition("\n## ")[0]
+        blocks = re.findall(r"```\n(.*?)```", section, re.S)
+        self.assertEqual(len(blocks), 2)
+        x = torch.randn(5, 32)
+        names = {"x": x}
+        exec("\n".join(blocks).replace("127.0.0.1:8470", self.server.address), names)
+        with names["warpcall"].torch._client:
+            expected = torch.nn.functional.gelu(names["model"](x), approximate="tanh")
+            torch.testing.assert_close(names["y"], expected.detach())
+            for resident in names["residents"]:
+                self.assertEqual(self.uses(resident), 1)
+                resident.free()
+        warpcall.torch.use(self.client)
 
     def test_refusals(self):
         with self.assertRaises(warpcall.InvalidArgument) as raised:
