@@ -19,13 +19,13 @@ class Missing(Exception):
     """The wheels can't be had here; the message says why."""
 
 
-def run(what, *command):
+def run(what, *command, seconds_max=SECONDS_MAX):
     """Returns the command's output."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              check=False, timeout=SECONDS_MAX)
+                              check=False, timeout=seconds_max)
     except subprocess.TimeoutExpired as error:
-        raise Missing(f"{what} takes over {SECONDS_MAX} s") from error
+        raise Missing(f"{what} takes over {seconds_max} s") from error
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise Missing(f"{what} failed: {said[-1] if said else done.returncode}")
@@ -42,7 +42,7 @@ def download(folder, requirements):
     shutil.rmtree(environment)
 
 
-def environment(folder, requirements):
+def environment(folder, requirements, seconds_max=SECONDS_MAX):
     """Programs' folder of an environment with the packages of a requirements file, and nothing else. It stays in
     `folder` until that file, or this Python's version, changes."""
     wanted = f"{sys.version_info[:2]} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
@@ -51,7 +51,7 @@ def environment(folder, requirements):
         run("python3 -m venv", sys.executable, "-m", "venv", "--clear", folder)
         run("pip install", folder / "bin" / "python", "-m", "pip", "install", "--quiet",
             "--disable-pip-version-check", "--no-input", "--retries", "2", "--require-hashes", "--no-deps",
-            "--only-binary", ":all:", "--requirement", requirements)
+            "--only-binary", ":all:", "--requirement", requirements, seconds_max=seconds_max)
         note.write_text(wanted, encoding="utf-8")
     return folder / "bin"
 

@@ -1,18 +1,31 @@
 """The Python client's operators of torch: torch's own opcheck on each, models under torch.compile,
-refusals. Skipped where there is no torch of 2.4 or later.
+weights that stay, refusals. Skipped where there is no torch of 2.4 or later.
 
     torch_test.py BUILD_FOLDER [unittest's arguments]
 
-On a GPU machine BUILD_FOLDER is tests/gpu/pack.sh's folder, with its lib/ on LD_LIBRARY_PATH.
+On a GPU machine BUILD_FOLDER is tests/gpu/pack.sh's folder, with its lib/ on LD_LIBRARY_PATH. WARPCALL_TEST_FETCH=1:
+with torch from PyPI, 3 GB, in BUILD_FOLDER/python_torch, where it stays until torch_requirements.txt changes.
 """
 
 import os
+import pathlib
 import re
 import sys
 import unittest
 
-from support import ROOT, SEED, SKIPPED, RealServer, eventually, main, np
+from support import BUILD, ROOT, SEED, SKIPPED, RealServer, main, np
 import warpcall
+
+if os.environ.pop("WARPCALL_TEST_FETCH", "") == "1":
+    sys.path.insert(0, os.path.join(ROOT, "tests", "deploy"))
+    import pinned
+    requirements = pathlib.Path(__file__).resolve().with_name("torch_requirements.txt")
+    try:
+        programs = pinned.environment(pathlib.Path(BUILD, "python_torch").resolve(), requirements, seconds_max=1200)
+    except pinned.Missing as missing:
+        print(f"skipped: {missing}")
+        sys.exit(SKIPPED)
+    os.execv(programs / "python", [str(programs / "python"), *sys.argv])
 
 try:
     import torch
