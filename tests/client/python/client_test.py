@@ -1,22 +1,18 @@
 """The Python client against the real server: right answers for every kernel, row, type and shape,
-the server's own words for errors, streams, drains and deaths, lanes that cancelled calls free."""
+the server's own words for errors, and streams."""
 
 import asyncio
 import datetime
 import os
 import random
-import signal
-import socket
 import tempfile
 import unittest
 
-from support import ROOT, SEED, RealServer, eventually, main, np
+from support import ROOT, SEED, RealServer, main, np
 import warpcall
 from differential import TYPE_NAMES, Problem
 from mixed_problems import ELEMENTS_MAX, KERNELS, arrays_of, dtype_of, wrong_in
 from warpcall import _arrays
-
-X = np.arange(4, dtype=np.float32)
 
 
 class AnswersTest(unittest.TestCase):
@@ -186,113 +182,6 @@ class AnswersTest(unittest.TestCase):
                 self.gpu.identity(warpcall.Blocks((9,), "f4", blocks))
             self.assertIn("36", raised.exception.message)
         self.assertEqual(self.gpu.identity(x[:3]).shape, (3,))
-
-
-class EndsTest(unittest.TestCase):
-    """With a server of one lane, which the kernel "held" keeps until its gate, a file, is gone."""
-
-    def setUp(self):
-        self.server = self.enterContext(RealServer("--lanes_per_device=1", "--test_fault_injection",
-                                                   "--self_test=off"))
-        self.gate = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "gate")
-        with open(self.gate, "xb"):
-            pass
-        once = warpcall.Retry(attempts_max=1)
-        self.client = self.enterContext(warpcall.connect(self.server.address, retry=once))
-
-    def is_held(self):
-        return self.server.sum("warpcall_staging_bytes", 'state="used"') > 0 and \
-            self.server.sum("warpcall_queue_depth") == 0
-
-    def held(self):
-        future = self.client.submit("held", X, gate=self.gate)
-        self.assertTrue(eventually(self.is_held))
-        return future
-
-    def counted(self, code):
-        return self.server.sum("warpcall_requests_total", 'kernel="held"', f'code="{code}"')
-
-    def test_a_cancelled_future_frees_the_lane(self):
-        self.assertTrue(self.held().cancel())
-        self.assertTrue(eventually(lambda: self.counted("CANCELLED") == 1))
-        self.assertTrue(os.path.exists(self.gate))
-        self.assertEqual(self.client.identity(X, timeout=60).shape, X.shape)
-
-    def test_a_cancelled_task_frees_the_lane(self):
-        async def cancel():
-            async with warpcall.aio.connect(self.server.address) as client:
-                task = asyncio.create_task(client.run("held", X, gate=self.gate))
-                await asyncio.to_thread(eventually, self.is_held)
-                task.cancel()
-                with self.assertRaises(asyncio.CancelledError):
-                    await task
-                return await client.identity(X, timeout=60)
-
-        self.assertEqual(asyncio.run(cancel()).shape, X.shape)
-
-    def test_a_timeout_frees_the_lane(self):
-        with self.assertRaises(warpcall.DeadlineExceeded):
-            self.client.held(X, gate=self.gate, timeout=0.3)
-        self.assertTrue(eventually(lambda: not self.is_held()))
-        self.assertEqual(self.client.identity(X, timeout=60).shape, X.shape)
-
-    def test_a_server_that_drains(self):
-        future = self.held()
-        self.server.process.send_signal(signal.SIGTERM)  # without lame duck: it refuses at once
-
-        def is_refused():
-            try:
-                self.client.identity(X, timeout=0.2)
-            except (warpcall.Unavailable, warpcall.DeadlineExceeded) as error:
-                return isinstance(error, warpcall.Unavailable)
-            return False
-
-        self.assertTrue(eventually(is_refused))
-        os.unlink(self.gate)
-        np.testing.assert_array_equal(future.result(60), X)  # the server had accepted it
-        self.assertEqual(self.server.process.wait(60), 0)
-        nobody = self.enterContext(socket.socket())  # else the port may be another test's server's
-        nobody.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        nobody.bind(("127.0.0.1", int(self.server.address.rpartition(":")[2])))
-        with self.assertRaises(warpcall.Unavailable):
-            self.client.identity(X)
-
-    def test_of_several_servers_one_that_drains_has_no_turn(self):
-        servers = [self.server, self.enterContext(RealServer("--self_test=off"))]
-        several = self.enterContext(warpcall.connect(
-            "ipv4:" + ",".join(server.address for server in servers),
-            retry=warpcall.Retry(attempts_max=1)))
-
-        def answered():
-            return [server.sum("warpcall_requests_total", 'kernel="identity"', 'code="OK"')
-                    for server in servers]
-
-        def calls_are_shared():
-            before = answered()
-            for _ in range(20):
-                several.identity(X, timeout=60)
-            return [after - old for after, old in zip(answered(), before)] == [10, 10]
-
-        def none_is_refused():
-            try:
-                for _ in range(20):
-                    several.identity(X, timeout=60)
-            except warpcall.Unavailable:
-                return False
-            return True
-
-        self.assertTrue(eventually(calls_are_shared))
-        future = self.held()
-        self.server.process.send_signal(signal.SIGTERM)
-        self.assertTrue(eventually(lambda: "draining" in self.server.log_text()))
-        self.assertTrue(eventually(none_is_refused))
-        os.unlink(self.gate)
-        np.testing.assert_array_equal(future.result(60), X)
-
-    def test_a_server_that_is_killed(self):
-        future = self.held()
-        self.server.process.kill()
-        self.assertIsInstance(future.exception(60), warpcall.Unavailable)
 
 
 if __name__ == "__main__":

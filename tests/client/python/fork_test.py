@@ -200,7 +200,7 @@ def start(program, *arguments):
 class ForkTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(RealServer("--self_test=off"))
+        cls.server = cls.enterClassContext(RealServer())
 
     def end(self, process):
         """Returns the process's output, once it has ended well."""

@@ -96,7 +96,7 @@ class NamesTest(unittest.TestCase):
 class FusedTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(RealServer("--self_test=off"))
+        cls.server = cls.enterClassContext(RealServer())
         cls.gpu = cls.enterClassContext(warpcall.connect(cls.server.address, timeout=60))
 
     def test_the_expression_may_come_first(self):

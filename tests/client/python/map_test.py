@@ -73,7 +73,7 @@ class Gate:
 class MapTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(RealServer("--self_test=off"))
+        cls.server = cls.enterClassContext(RealServer())
 
     def batches(self, gate, elements):
         buffer = np.empty(elements, np.float32)

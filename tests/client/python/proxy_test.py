@@ -15,7 +15,7 @@ import threading
 import unittest
 import unittest.mock
 
-from support import BUILD, ENVIRONMENT, FAST, SECONDS_MAX, RealServer, eventually, main
+from support import BUILD, ENVIRONMENT, SECONDS_MAX, RealServer, eventually, main
 
 CLIENT = os.path.join(BUILD, "bin", "warpcall")
 PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy")
@@ -99,8 +99,8 @@ class ProxyTest(unittest.TestCase):
     def setUpClass(cls):
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
         cls.unix = f"unix:{folder}/socket"
-        cls.server = cls.enterClassContext(RealServer("--self_test=off"))
-        cls.other = cls.enterClassContext(RealServer("--self_test=off", f"--listen={cls.unix}"))
+        cls.server = cls.enterClassContext(RealServer())
+        cls.other = cls.enterClassContext(RealServer(f"--listen={cls.unix}"))
 
     def run_with(self, command, variables):
         return subprocess.run(command, env=environment(**variables), text=True, capture_output=True,
@@ -115,8 +115,7 @@ class ProxyTest(unittest.TestCase):
 
     @property
     def ways(self):
-        # The command line is the same with and without the module.
-        return [self.by_python] if FAST else [self.by_python, self.by_command_line]
+        return [self.by_python, self.by_command_line]
 
     # ---- this machine ----
 
@@ -166,14 +165,13 @@ class ProxyTest(unittest.TestCase):
     def warns(self, endpoint, proxy):
         """Returns the server's log line about a collector that nobody has reached."""
         with unittest.mock.patch.dict(os.environ, {"http_proxy": f"http://{proxy.address}"}):
-            server = self.enterContext(RealServer("--self_test=off", f"--otlp_endpoint={endpoint}",
+            server = self.enterContext(RealServer(f"--otlp_endpoint={endpoint}",
                                                   "--otlp_sample_ratio=1"))
         done = self.by_command_line(server.address, {})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(eventually(lambda: "the collector takes no spans" in server.log_text()))
         return re.search(r".*the collector takes no spans.*", server.log_text())[0]
 
-    @unittest.skipIf(FAST, "the server is the same")
     def test_nor_does_the_server_take_one_for_its_collector(self):
         with socket.socket() as nobody, Proxy(reply=b"HTTP/1.1 502 Bad Gateway\r\n\r\n") as proxy:
             nobody.bind(("127.0.0.1", 0))

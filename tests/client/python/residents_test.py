@@ -37,7 +37,7 @@ def run_all(client, kernel, *inputs):
 class RealTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(RealServer("--self_test=off"))
+        cls.server = cls.enterClassContext(RealServer())
         cls.gpu = cls.enterClassContext(warpcall.connect(cls.server.address, timeout=SECONDS_MAX))
 
     def tearDown(self):
@@ -261,7 +261,7 @@ class RealTest(unittest.TestCase):
 class RestartTest(unittest.TestCase):
     def test_what_a_restarted_server_lost_is_put_again_once_a_minute(self):
         folder = self.enterContext(tempfile.TemporaryDirectory())
-        start = lambda: RealServer("--self_test=off", f"--listen=unix:{folder}/socket")
+        start = lambda: RealServer(f"--listen=unix:{folder}/socket")
         rows = np.ones((4 * MIB // 64 + 1, 64), np.float32)  # for a stream
         gpu = self.enterContext(warpcall.connect(f"unix:{folder}/socket", timeout=SECONDS_MAX))
         ways = [lambda w: gpu.linear(X, w, BIAS),

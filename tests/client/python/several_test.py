@@ -80,7 +80,7 @@ class NoneServesTest(unittest.TestCase):
                     self.assertRaises(warpcall.Unavailable):
                 client.identity(LARGE)
 
-    @unittest.skipIf(FAST, "several_servers_test.cc: channels of the C++ client may share the call that watches")
+    @unittest.skipIf(FAST, "channel_test.cc: channels of the C++ client may share the call that watches")
     def test_a_client_has_one_connection(self):
         for connect, way in WAYS[:2]:
             with self.subTest(way=way):

@@ -46,7 +46,7 @@ class BitsTest(unittest.TestCase):
                                    ("softmax", {}), ("softmax", {"axis": 2})]:
             for dtype in ("float32", "float16", "bfloat16"):
                 # Names one implementation, since the fastest may depend on the size.
-                options = {"dtype": dtype, "implementation": "manual", **attributes}
+                options = {"dtype": dtype, "implementation": "cpu", **attributes}
                 whole = self.one.run(kernel, x, **options)
                 self.assertEqual(whole.stripes, 1)
                 stripes = 4 if dtype == "float32" else 2
@@ -75,7 +75,7 @@ class BitsTest(unittest.TestCase):
                 ("fused", (x, column), {"expression": "sum(x0 * x1)"}),
                 ("matmul", (x, x[0, 0, :50].T), {}),
                 ("matmul", (x, x[..., ::-1, :]), {"transpose_b": True})]:
-            options = {"implementation": "manual", **attributes}
+            options = {"implementation": "cpu", **attributes}
             whole = self.one.run(kernel, *inputs, **options)
             self.assertEqual(whole.stripes, 1)
             self.same(whole, self.four.run(kernel, *inputs, **options), 4)
