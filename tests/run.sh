@@ -200,7 +200,7 @@ check_threads() {
 test_threads() {
   has_passed tsan && return
   run_ctest tsan tsan -L '^tsan$'
-  test_programs_of tsan -R '^(inspect|late_rows|lifecycle|limits|overload|put_get|refusing_row|stream)_test'
+  test_programs_of tsan -R '^(inspect|late_rows|lifecycle|limits|put_get|refusing_row|stream)_test'
   note_passed tsan
 }
 

@@ -1,7 +1,6 @@
 // Clients at fault that use gRPC, in a process of their own: beside the clients that a test
 // measures, in their process, gRPC's threads and locks would be shared with them.
 //
-//   fault_client never_reads ADDRESS TALLY_FILE
 //   fault_client burst ADDRESS CONNECTIONS COUNT PAUSE_MS REFUSAL TALLY_FILE
 //   fault_client giants ADDRESS CONNECTIONS MIB TALLY_FILE
 //
@@ -36,14 +35,8 @@ namespace {
 constexpr char kMethod[] = "/warpcall.v1.KernelService/Execute";
 constexpr char kStreamMethod[] = "/warpcall.v1.KernelService/ExecuteStream";
 constexpr char kUsage[] =
-    "usage: fault_client never_reads ADDRESS TALLY_FILE\n"
-    "       fault_client burst ADDRESS CONNECTIONS COUNT PAUSE_MS REFUSAL TALLY_FILE\n"
+    "usage: fault_client burst ADDRESS CONNECTIONS COUNT PAUSE_MS REFUSAL TALLY_FILE\n"
     "       fault_client giants ADDRESS CONNECTIONS MIB TALLY_FILE\n";
-// Pause between the requests of the client that never reads. They come one by one, so that making
-// the answers keeps nobody busy: the test measures that the server holds the answers.
-constexpr absl::Duration kNeverReadsPause = absl::Milliseconds(20);
-// Fewer than the server lets a connection have open: the next could not be sent.
-constexpr size_t kNeverReadsMax = 30;
 // Limit of a call's wait for an answer to its messages.
 constexpr std::chrono::seconds kGiantSeconds{3};
 
@@ -72,46 +65,6 @@ void SayReady() {
   std::puts("ready");
   std::fflush(stdout);
 }
-
-// Never reads an answer from gRPC, which acknowledges what it must and takes only a window.
-class NeverReads {
- public:
-  explicit NeverReads(const std::shared_ptr<grpc::Channel>& channel)
-      : message_(LargeAnswerRequest().SerializeAsString()),
-        request_(&message_, 1),
-        stub_(channel) {}
-  ~NeverReads() {
-    for (const auto& call : calls_) {
-      call->context.TryCancel();
-      call->stream->Finish(&call->status, nullptr);
-      Await(&queue_);
-    }
-  }
-
-  void Ask() {
-    Call& call = *calls_.emplace_back(std::make_unique<Call>());
-    call.stream = stub_.PrepareCall(&call.context, kMethod, &queue_);
-    call.stream->StartCall(nullptr);
-    Await(&queue_);
-    call.stream->WriteLast(request_, {}, nullptr);
-    Await(&queue_);
-  }
-
-  size_t asked() const { return calls_.size(); }
-
- private:
-  struct Call {
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
-    grpc::Status status;
-  };
-
-  const grpc::Slice message_;
-  const grpc::ByteBuffer request_;
-  grpc::CompletionQueue queue_;
-  grpc::GenericStub stub_;
-  std::vector<std::unique_ptr<Call>> calls_;
-};
 
 // Takes some tenths of a millisecond on a lane, longer than its reception, so that a burst of such
 // requests has to wait.
@@ -255,17 +208,6 @@ int WriteTally(const std::string& path, const std::string& counts) {
   return 1;
 }
 
-int RunNeverReads(const std::string& address, const std::string& tally_path) {
-  const auto channel = ConnectOrSayWhy(address);
-  if (channel == nullptr) return 1;
-  NeverReads client(channel);
-  SayReady();
-  do
-    if (client.asked() < kNeverReadsMax) client.Ask();
-  while (Pause(kNeverReadsPause));
-  return WriteTally(tally_path, absl::StrCat(client.asked()));
-}
-
 int RunBursts(const Burst& burst, absl::Duration pause, const std::string& tally_path) {
   const grpc::Slice slice(BurstRequest().SerializeAsString());
   const grpc::ByteBuffer request(&slice, 1);
@@ -303,7 +245,6 @@ int RunGiants(const std::string& address, int connections, int64_t mib,
 }
 
 int Run(const std::vector<std::string>& words) {
-  if (words.size() == 3 && words[0] == "never_reads") return RunNeverReads(words[1], words[2]);
   int connections = 0, pause_ms = 0;
   int64_t mib = 0;
   if (words.size() == 5 && words[0] == "giants" && absl::SimpleAtoi(words[2], &connections) &&

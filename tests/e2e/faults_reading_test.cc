@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,7 +18,6 @@
 #include "inference/grpc_service.pb.h"
 #include "tests/e2e/all_methods.h"
 #include "tests/e2e/eventually.h"
-#include "tests/e2e/fault_process.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
@@ -89,8 +87,8 @@ class Asker {
   std::thread thread_;
 };
 
-// `begin` makes a client and adds its number of requests to its second argument's only element.
-void ExpectServedBeside(const std::function<Fault(const std::string&, std::vector<int>*)>& begin) {
+// The server's sends get stuck in the flow control of HTTP/2.
+TEST(FaultsReading, AClientThatNeverReadsHoldsItsAnswersAlone) {
   ServerProcess server({kStagingFlag, "--max_message_mib=64", "--log_level=error"});
   const auto staging_used = [&] {
     return server.Sum("warpcall_staging_bytes", {"state=\"used\""});
@@ -98,15 +96,15 @@ void ExpectServedBeside(const std::function<Fault(const std::string&, std::vecto
   const int64_t before_bytes = server.ResidentBytes();
   SteadyClients others(server.address());
   int faults = 0;
-  std::vector<int> totals(1);
+  int asked = 0;
   const auto begin_and_hold = [&] {
     ++faults;
-    Fault fault = begin(server.address(), &totals);
+    const Fault fault =
+        std::make_shared<Asker>(server.address(), RawHttp2::kWindowBytesDefault, &asked);
     EXPECT_TRUE(Eventually([&] { return staging_used() >= kStagingBytes / 4; }));
     return fault;
   };
   ExpectUndisturbed(&others, begin_and_hold, [&] { return staging_used() == 0; });
-  const int asked = totals[0];
   EXPECT_LT(server.PeakResidentBytes() - before_bytes, kStagingBytes + AllowanceBytes());
   // Each request of theirs ended, in one of three ways; the last before a client vanished may never
   // have been seen, or before its kernel was.
@@ -127,26 +125,6 @@ void ExpectServedBeside(const std::function<Fault(const std::string&, std::vecto
   EXPECT_EQ(SumOf(now, "warpcall_requests_total", {}), others.sent() + all_ended());
   EXPECT_EQ(SumOf(now, "warpcall_rejected_total", {}), ended("RESOURCE_EXHAUSTED"));
   EXPECT_EQ(server.Stop(), 0);
-}
-
-// The server's sends get stuck in the flow control of HTTP/2.
-TEST(FaultsReading, AClientThatNeverReadsAndGrantsLittle) {
-  ExpectServedBeside([](const std::string& address, std::vector<int>* totals) {
-    return std::make_shared<Asker>(address, RawHttp2::kWindowBytesDefault, &totals->front());
-  });
-}
-
-// They get stuck in TCP.
-TEST(FaultsReading, AClientThatNeverReadsAndGrantsMuch) {
-  ExpectServedBeside([](const std::string& address, std::vector<int>* totals) {
-    return std::make_shared<Asker>(address, RawHttp2::kWindowBytesMax, &totals->front());
-  });
-}
-
-TEST(FaultsReading, AGrpcClientThatNeverReads) {
-  ExpectServedBeside([](const std::string& address, std::vector<int>* totals) {
-    return std::make_shared<FaultProcess>(std::vector<std::string>{"never_reads", address}, totals);
-  });
 }
 
 // Which hold staging memory until somebody ends their calls.

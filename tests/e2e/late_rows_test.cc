@@ -27,8 +27,8 @@ class LateRowsTest : public ::testing::Test {
   // A row that waits has six times as long as one that is at work.
   LateRowsTest()
       : server_((setenv("WARPCALL_TEST_LATE_GATE", gate_.path().c_str(), 1),
-                 std::vector<std::string>{"--test_fault_injection", "--self_test_row_seconds=5"})) {
-  }
+                 std::vector<std::string>{"--self_test=quick", "--test_fault_injection",
+                                          "--self_test_row_seconds=5"})) {}
 
   ~LateRowsTest() override { unsetenv("WARPCALL_TEST_LATE_GATE"); }
 
@@ -55,6 +55,48 @@ class LateRowsTest : public ::testing::Test {
     return Execute(Connect(server_.address()), request);
   }
 
+  // A Benchmark lists the late row with its reason; a Tune is UNAVAILABLE until it was tried.
+  void ExpectInspectionsKnow() {
+    v1::BenchmarkResponse response;
+    grpc::ClientContext benchmark;
+    ASSERT_TRUE(stub_->Benchmark(&benchmark, ShortBenchmark(), &response).ok());
+    std::string error;
+    for (const v1::BenchmarkResult& result : response.results())
+      if (result.launch().variant() == "late") error = result.error();
+    EXPECT_EQ(error, kNotTried);
+    grpc::ClientContext tune;
+    const grpc::Status waits = stub_->Tune(&tune, ShortBenchmark(), &response);
+    EXPECT_EQ(waits.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(waits.error_message(), absl::StrCat("library:late: ", kNotTried));
+    EXPECT_EQ(tune.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
+  }
+
+  // Opens the gate once a client waits for the row.
+  void ExpectClientsWait() {
+    const auto refused = [&] {
+      return server_.Sum("warpcall_requests_total", {"code=\"UNAVAILABLE\""});
+    };
+    std::thread opens([this, &refused, before = refused()] {
+      EXPECT_TRUE(Eventually([&] { return refused() == before + 1; }));
+      gate_.Open();
+    });
+    client::Client client(server_.address());
+    const std::vector<float> values = {1.5f, -2.0f};
+    const auto result = client.Execute({.kernel = "broken",
+                                        .inputs = {client::Tensor::FromFloats({2}, values)},
+                                        .options = {.implementation = "late"}});
+    opens.join();
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->launch.variant, "late");
+    EXPECT_EQ(result->attempts, 2);
+  }
+
+  static v1::BenchmarkRequest ShortBenchmark() {
+    v1::BenchmarkRequest request = BenchmarkOf("broken", {{16}});
+    request.set_iterations(1);
+    return request;
+  }
+
   Gate gate_;  // closed
   ServerProcess server_;
   const std::unique_ptr<v1::KernelService::Stub> stub_ =
@@ -74,55 +116,18 @@ TEST_F(LateRowsTest, AreListedAsNotTriedUntilTheyArePassed) {
     EXPECT_THAT(refused.status.error_message(), HasSubstr(absl::StrCat("late: ", kNotTried)));
     EXPECT_EQ(refused.pushback_ms, "5000");
   }
-  gate_.Open();
+  ExpectInspectionsKnow();
+  ExpectClientsWait();
   EXPECT_TRUE(Eventually([&] { return WhyNotLate().empty(); }));
   EXPECT_EQ(server_.Get("/readyz"), std::pair(200, std::string("ok\n")));
   for (const char* const implementation : {"", "auto", "late", "library"})
     EXPECT_EQ(Run(implementation).response.launch().variant(), "late") << implementation;
-  EXPECT_EQ(server_.Stop(), 0);
-  EXPECT_THAT(server_.log(), HasSubstr("msg=\"all rows were tried\""));
-}
-
-// A Benchmark lists the late row with its reason; a Tune is UNAVAILABLE until it was tried.
-TEST_F(LateRowsTest, AreToldOfByBenchmarksAndAwaitedByTune) {
-  v1::BenchmarkRequest request = BenchmarkOf("broken", {{16}});
-  request.set_iterations(1);
-  v1::BenchmarkResponse response;
-  grpc::ClientContext benchmark;
-  ASSERT_TRUE(stub_->Benchmark(&benchmark, request, &response).ok());
-  std::string error;
-  for (const v1::BenchmarkResult& result : response.results())
-    if (result.launch().variant() == "late") error = result.error();
-  EXPECT_EQ(error, kNotTried);
-  grpc::ClientContext tune;
-  const grpc::Status waits = stub_->Tune(&tune, request, &response);
-  EXPECT_EQ(waits.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(waits.error_message(), absl::StrCat("library:late: ", kNotTried));
-  EXPECT_EQ(tune.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
-  gate_.Open();
-  ASSERT_TRUE(Eventually([&] { return WhyNotLate().empty(); }));
   grpc::ClientContext again;
-  const grpc::Status tuned = stub_->Tune(&again, request, &response);
+  v1::BenchmarkResponse response;
+  const grpc::Status tuned = stub_->Tune(&again, ShortBenchmark(), &response);
   EXPECT_TRUE(tuned.ok()) << tuned.error_message();
   EXPECT_EQ(server_.Stop(), 0);
-}
-
-TEST_F(LateRowsTest, AreWaitedForByClients) {
-  std::thread opens([this] {
-    EXPECT_TRUE(Eventually(
-        [&] { return server_.Sum("warpcall_requests_total", {"code=\"UNAVAILABLE\""}) == 1; }));
-    gate_.Open();
-  });
-  client::Client client(server_.address());
-  const auto result =
-      client.Execute({.kernel = "broken",
-                      .inputs = {client::Tensor::FromFloats({2}, std::vector<float>{1.5f, -2.0f})},
-                      .options = {.implementation = "late"}});
-  opens.join();
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->launch.variant, "late");
-  EXPECT_EQ(result->attempts, 2);
-  EXPECT_EQ(server_.Stop(), 0);
+  EXPECT_THAT(server_.log(), HasSubstr("msg=\"all rows were tried\""));
 }
 
 TEST_F(LateRowsTest, DoNotKeepTheServerFromItsEnd) {

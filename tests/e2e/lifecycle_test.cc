@@ -136,32 +136,6 @@ TEST(Lifecycle, WhoseCallsComeUntilTheEndIsRefusedByNameAndNotCancelled) {
   EXPECT_EQ(cancelled, 0) << "of " << answered;
 }
 
-TEST(Lifecycle, ClientsThatCallUntilTheEndHearUnavailableAndNothingElse) {
-  for (int round = 0; round < 3; ++round) {
-    ServerProcess server;
-    std::atomic<bool> over{false};
-    std::atomic<int> served{0}, others{0};
-    std::vector<std::thread> clients;
-    for (int i = 0; i < 8; ++i)
-      clients.emplace_back([&] {
-        const auto channel = Connect(server.address());
-        while (!over) {
-          const grpc::Status status = Execute(channel, SmallRequest()).status;
-          if (status.ok())
-            ++served;
-          else if (status.error_code() != grpc::StatusCode::UNAVAILABLE)
-            ++others;
-        }
-      });
-    while (served < 100) std::this_thread::yield();
-    server.Signal(SIGTERM);
-    EXPECT_EQ(server.Wait(), 0);
-    over = true;
-    for (std::thread& client : clients) client.join();
-    EXPECT_EQ(others, 0) << "of them CANCELLED";
-  }
-}
-
 TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigtermAndTheRestRefused) {
   CountedServer server(FlagsForHeld({"--lanes_per_device=1", "--drain_seconds=600"}));
   Gate gate;

@@ -80,16 +80,6 @@ class RealClientTest : public ::testing::Test {
 
 ServerProcess* RealClientTest::server_;
 
-double Gelu(double x) {
-  return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-}
-
-void ExpectGelu(const std::vector<float>& x, const std::vector<float>& y) {
-  ASSERT_EQ(x.size(), y.size());
-  for (size_t i = 0; i < x.size(); ++i)
-    ASSERT_NEAR(y[i], Gelu(x[i]), 2e-6 * (1 + std::fabs(x[i]))) << "element " << i;
-}
-
 TEST_F(RealClientTest, ARefusalSaysWhyAndLeavesTheOutputAsItWas) {
   WriteRandom("x.npy", {4, 4});
   WriteRandom("y.npy", {2, 2});
@@ -101,50 +91,6 @@ TEST_F(RealClientTest, ARefusalSaysWhyAndLeavesTheOutputAsItWas) {
   EXPECT_EQ(Read("y.npy"), before);
   EXPECT_THAT(folder_.Names(), ElementsAre("x.npy", "y.npy"));
   EXPECT_EQ(Warpcall("run softmax --input missing.npy").exit_status, 2);
-}
-
-TEST_F(RealClientTest, AMessageHoldsFourMebibytesOfTensors) {
-  const std::vector<float> x = WriteRandom("x.npy", {1 << 20});
-  WarpcallJson("run gelu --input x.npy --output y.npy");
-  ExpectGelu(x, Read("y.npy"));
-  WarpcallJson("profile gelu --input x.npy --deadline 600");
-  WriteRandom("x.npy", {(1 << 20) + 1});
-  for (const char* const command : {"run", "profile"}) {
-    const ProgramResult more = Warpcall(absl::StrCat(command, " gelu --input x.npy"));
-    EXPECT_EQ(more.exit_status, 1);
-    EXPECT_THAT(more.err, HasSubstr("has 4194308 bytes; the limit is 4194304 (max_message_mib)"));
-  }
-}
-
-TEST_F(RealClientTest, ConnectionsShareOneRequest) {
-  const std::vector<float> x = WriteRandom("x.npy", {900'001});
-  const double before = server_->Sum("warpcall_requests_total", {"kernel=\"gelu\""});
-  WarpcallJson("run gelu --input x.npy --output y.npy --connections 4");
-  EXPECT_GE(server_->Sum("warpcall_requests_total", {"kernel=\"gelu\""}) - before, 2);
-  ExpectGelu(x, Read("y.npy"));
-}
-
-TEST_F(RealClientTest, StreamsCarryWhatNoMessageHolds) {
-  const std::vector<float> x = WriteRandom("x.npy", {3'000'017});  // 12 MB; the limit is 4 MiB
-  EXPECT_THAT(Warpcall("run gelu --input x.npy --output y.npy").err,
-              HasSubstr("RESOURCE_EXHAUSTED"));
-  WarpcallJson("run gelu --input x.npy --output y.npy --stream");
-  ExpectGelu(x, Read("y.npy"));
-}
-
-TEST_F(RealClientTest, BenchTimesEveryRow) {
-  const json report =
-      WarpcallJson("bench gelu --shape 64x1024 --type f32 --type bf16 --deadline 600");
-  const std::string text = report.dump();
-  for (const char* const row : {"simd_fused", "onednn_eltwise", "chain_of_loops", "float64"})
-    EXPECT_THAT(text, HasSubstr(row));
-  const ProgramResult table =
-      Warpcall("bench gelu --shape 64x1024 --type f32 --csv gelu.csv --deadline 600");
-  EXPECT_EQ(table.exit_status, 0) << table.err;
-  EXPECT_THAT(table.out, AllOf(HasSubstr("simd_fused"), HasSubstr("float64")));
-  std::ifstream csv(folder_.Path("gelu.csv"));
-  const std::string lines((std::istreambuf_iterator<char>(csv)), {});
-  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 5) << lines;  // a header, four rows
 }
 
 // Both sides count alike, by kernel and by code; one entry is refused. Covers each kernel that the
@@ -214,17 +160,6 @@ TEST_F(RealClientTest, LoadIsCountedAlikeOnBothSides) {
   }
 }
 
-TEST_F(RealClientTest, ProfileShowsWhereTimeWent) {
-  const ProgramResult run =
-      Warpcall("profile softmax --shape 256x1024 --trace trace.json --deadline 600");
-  EXPECT_EQ(run.exit_status, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("simd_rows"));
-  std::ifstream file(folder_.Path("trace.json"));
-  const json trace = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  ASSERT_TRUE(trace.is_object());
-  EXPECT_FALSE(trace["traceEvents"].empty());
-}
-
 // README's example at another size: the bound, why, how far from the ceiling, what to try.
 TEST_F(RealClientTest, ProfileBeginsWithWhatBoundsTheKernel) {
   const ProgramResult run =
@@ -281,14 +216,6 @@ TEST_F(RealClientTest, ProfileLooksAtTheKernelOrAtTheWholeRequest) {
   EXPECT_THAT(request, AllOf(Contains("simd_fused"), Contains("queue"), Contains("copy_in")));
   EXPECT_THAT(Warpcall("profile gelu --type bf16 --shape 16777216 --request").err,
               HasSubstr("RESOURCE_EXHAUSTED"));
-}
-
-TEST_F(RealClientTest, HealthByServiceName) {
-  EXPECT_EQ(Warpcall("health").out, "SERVING\n");
-  EXPECT_EQ(Warpcall("health --service warpcall.v1.KernelService").out, "SERVING\n");
-  const ProgramResult unknown = Warpcall("health --service warpcall.v1.Nothing");
-  EXPECT_EQ(unknown.exit_status, 1);
-  EXPECT_THAT(unknown.err, HasSubstr("NOT_FOUND"));
 }
 
 TEST_F(RealClientTest, DigitsAreReadAsWellAsByNumPy) {

@@ -23,7 +23,8 @@ using ::testing::StartsWith;
 
 // Three rows of the kernel "broken" go wrong, two lack requirements, and one is not compiled. Two
 // seconds of the processor's time are far more than any other row takes.
-const std::vector<std::string> kFlags = {"--test_fault_injection", "--self_test_row_seconds=2"};
+const std::vector<std::string> kFlags = {"--self_test=quick", "--test_fault_injection",
+                                         "--self_test_row_seconds=2"};
 
 const std::map<std::string, std::string>& Reasons() {
   static const auto& reasons = *new std::map<std::string, std::string>{
@@ -79,10 +80,9 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
   for (const auto& [name, reason] :
        {std::pair("absent", "library"), std::pair("no_compiler", "library"),
         std::pair("uncompilable", "compile")})
-    EXPECT_EQ(
-        server.Sum("warpcall_rows_unavailable", {absl::StrCat("variant=\"", name, "\""),
-                                                 absl::StrCat("reason=\"", reason, "\"")}),
-        1)
+    EXPECT_EQ(server.Sum("warpcall_rows_unavailable", {absl::StrCat("variant=\"", name, "\""),
+                                                       absl::StrCat("reason=\"", reason, "\"")}),
+              1)
         << name;
   EXPECT_EQ(server.Sum("warpcall_rows_unavailable", {"device_kind=\"cpu\""}), 6);
   for (const char* const implementation : {"", "auto", "reference"}) {
@@ -123,47 +123,28 @@ TEST(SelfTest, AReferenceThatServesInTheirPlaceIsToldOf) {
 TEST(SelfTest, InspectionsDoNotOfferThemEither) {
   ServerProcess server(kFlags);
   const auto stub = v1::KernelService::NewStub(Connect(server.address()));
-  v1::BenchmarkRequest request;
-  request.set_kernel("broken");
-  for (const auto& [name, reason] : Reasons()) request.add_implementations(name);
-  request.add_implementations("plain_copy");
-  v1::TensorSpec& input = *request.add_inputs();
-  input.set_data_type(v1::DATA_TYPE_FLOAT32);
-  input.add_shape(16);
-  request.set_iterations(1);
-  grpc::ClientContext context;
-  v1::BenchmarkResponse response;
-  const grpc::Status status = stub->Benchmark(&context, request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  ASSERT_EQ(response.results_size(), 4);
-  for (const v1::BenchmarkResult& result : response.results()) {
-    const auto reason = Reasons().find(result.launch().variant());
-    if (reason == Reasons().end())
-      EXPECT_EQ(result.error(), "");
-    else
-      EXPECT_THAT(result.error(), HasSubstr(reason->second));
-  }
-  EXPECT_EQ(server.Stop(), 0);
-}
-
-// A request that names no row sees them all the same.
-TEST(SelfTest, ABenchmarkOfAllRowsListsThoseThatFailed) {
-  ServerProcess server(kFlags);
-  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
   v1::BenchmarkRequest request = BenchmarkOf("broken", {{16}});
   request.set_iterations(1);
-  grpc::ClientContext context;
-  const auto reader = stub->BenchmarkStream(&context, request);
-  std::map<std::string, std::string> errors;
-  v1::BenchmarkResponse part;
-  while (reader->Read(&part))
-    for (const v1::BenchmarkResult& result : part.results())
+  // A request that names no row gets a result of each as well.
+  for (const bool names_rows : {false, true}) {
+    if (names_rows) {
+      for (const auto& [name, reason] : Reasons()) request.add_implementations(name);
+      request.add_implementations("plain_copy");
+    }
+    grpc::ClientContext context;
+    v1::BenchmarkResponse response;
+    const grpc::Status status = stub->Benchmark(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    std::map<std::string, std::string> errors;
+    for (const v1::BenchmarkResult& result : response.results())
       errors[result.launch().variant()] = result.error();
-  ASSERT_TRUE(reader->Finish().ok());
-  EXPECT_EQ(errors["plain_copy"], "");
-  for (const auto& [name, reason] : Reasons()) EXPECT_THAT(errors[name], StartsWith(reason));
-  EXPECT_EQ(errors["absent"], "its kernels were not compiled");
-  EXPECT_EQ(errors.size(), 7u);
+    EXPECT_EQ(errors["plain_copy"], "");
+    for (const auto& [name, reason] : Reasons()) EXPECT_THAT(errors[name], StartsWith(reason));
+    if (!names_rows) {
+      EXPECT_EQ(errors["absent"], "its kernels were not compiled");
+    }
+    EXPECT_EQ(errors.size(), names_rows ? 4u : 7u);
+  }
   EXPECT_EQ(server.Stop(), 0);
 }
 
@@ -175,7 +156,7 @@ TEST(SelfTest, TheFirstLongRequestIsPredictedByThisMachine) {
   square.add_shape(4096);
   v1::ExecuteRequest request = Request("matmul", {square, square});
   request.set_implementation("reference");
-  ServerProcess server({"--max_run_seconds=0.1"});
+  ServerProcess server({"--self_test=quick", "--max_run_seconds=0.1"});
   const Reply reply = Execute(Connect(server.address()), request);
   EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(reply.status.error_message(), HasSubstr("is predicted to hold its lane for "));

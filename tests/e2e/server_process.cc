@@ -24,7 +24,8 @@ constexpr size_t kLogShownBytes = 16 << 10;
 ServerProcess::ServerProcess(const std::vector<std::string>& flags) {
   log_path_ = absl::StrCat(::testing::TempDir(), "/warpcalld-", getpid(), "-", rand(), ".log");
   std::vector<std::string> words = {ProgramPath("warpcalld"), "--listen=127.0.0.1:0",
-                                    "--metrics_listen=127.0.0.1:0", "--lame_duck_seconds=0"};
+                                    "--metrics_listen=127.0.0.1:0", "--lame_duck_seconds=0",
+                                    "--self_test=off"};
   for (const std::string& flag : flags) {
     // A flag given here replaces the default above.
     const std::string name = flag.substr(0, flag.find('='));

@@ -92,12 +92,12 @@ class SystemLimitsTest(unittest.TestCase):
             self.assertLessEqual(max(threads), needed)
 
     def test_descriptors(self):
-        for limit in (48, 64, 100, 128, 200, 255):
+        for limit in (48, 255):
             with self.subTest(limit=limit), self.start({resource.RLIMIT_NOFILE: limit}) as server:
                 self.assertFalse(server.await_serving())
                 self.assert_says(server, f"the hard limit of open files (ulimit -Hn) is {limit}; the server "
                                  "needs 256")
-        for limit in (256, 300, 512, 1024):
+        for limit in (256, 1024):
             with self.subTest(limit=limit), self.start({resource.RLIMIT_NOFILE: limit}) as server:
                 self.assertTrue(server.await_serving(), server.process.poll())
                 self.assert_works(server, ("bench", "gelu", "--shape", "64", "--iterations", "3"))
