@@ -64,7 +64,7 @@ TEST(Bf16PairsTest, TheMachineAtHandIsRead) {
   EXPECT_EQ(matmul::pairs::Available(), HasBf16Pairs(ReadVectorFacts()));
 }
 
-// The Sapphire Rapids above; onednn_isa_test covers hypervisors' changes to it.
+// The Sapphire Rapids above; onednn_test covers hypervisors' changes to it.
 TEST(Bf16TilesTest, NeedTheirFlagsAndTilesThatWork) {
   const AmxFacts facts = {.leaf_max = 0x20,
                           .features = 0xFFDD4432,
