@@ -21,7 +21,7 @@
 namespace warpcall::testing {
 namespace {
 
-constexpr int64_t kElementsMax = 200'000;
+constexpr int64_t kElementsMax = 20'000;
 constexpr int64_t kFlopsPerElementMax = 100;
 
 struct Prepared {
