@@ -308,6 +308,16 @@ class Problem:
 
 # ---- the server ---------------------------------------------------------------------------------
 
+def eventually(what, pause=0.02):
+    """Calls `what` again and again; returns True once it is true, False after 90 s."""
+    end = time.monotonic() + 90
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(pause)
+    return True
+
+
 class Server:
     """warpcalld as a child process; in a `with` it is gone at the end, whatever happens."""
 

@@ -6,7 +6,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 SKIPPED = 77
@@ -17,6 +16,7 @@ try:
 
     import differential
     import warpcall
+    from differential import eventually  # noqa: F401  for the tests
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(SKIPPED)
@@ -29,15 +29,6 @@ X = np.arange(8, dtype=np.float32)
 
 def run_openssl(*arguments):
     subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
-
-
-def eventually(what, pause=0.05):
-    end = time.monotonic() + SECONDS_MAX
-    while not what():
-        if time.monotonic() > end:
-            return False
-        time.sleep(pause)
-    return True
 
 
 class AccessCase(unittest.TestCase):

@@ -32,6 +32,7 @@ try:
     import differential
     import pinned
     import warpcall
+    from differential import eventually
 
     MESSAGES = tempfile.TemporaryDirectory()
     with pinned.Wheels(BUILD / "tests" / "deploy" / "pinned").wheel("opentelemetry_proto") as wheel:
@@ -278,15 +279,6 @@ class TracesTest(unittest.TestCase):
                                   timeout=SECONDS_MAX)
             self.assertEqual(done.returncode, 1)
             self.assertIn(f'--otlp_endpoint: "{address}" is no address of a collector', done.stderr)
-
-
-def eventually(what):
-    end = time.monotonic() + SECONDS_MAX
-    while not what():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ try:
 
     import differential
     import warpcall
+    from differential import eventually  # noqa: F401  for the tests
 except ImportError as missing:
     print(f"skipped: {missing}; deploy/install_packages.sh test installs what is missing")
     sys.exit(SKIPPED)
@@ -94,15 +95,6 @@ class Messages:
 def before_the_end(rows):
     """Rows of a benchmark without the fields that are known only at the end."""
     return [dataclasses.replace(row, verdict="", fraction_of_ceiling=0.0) for row in rows]
-
-
-def eventually(what):
-    """Calls `what` again and again; returns True once it is true, False after SECONDS_MAX."""
-    end = time.monotonic() + SECONDS_MAX
-    while not what():
-        if time.monotonic() > end:
-            return False
-    return True
 
 
 def in_thread(call):
