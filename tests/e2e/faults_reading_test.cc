@@ -43,8 +43,8 @@ int64_t AllowanceBytes() { return (ProgramsAreSanitized() ? 1024 : 48) * kMib; }
 // Never reads its socket.
 class RawClient {
  public:
-  RawClient(const std::string& address, int64_t window_bytes)
-      : message_(LargeAnswerRequest().SerializeAsString()), http2_(address, window_bytes) {}
+  explicit RawClient(const std::string& address)
+      : message_(LargeAnswerRequest().SerializeAsString()), http2_(address) {}
 
   // Waits until the server has read all requests: it never sees data that lies in its socket when
   // the connection ends.
@@ -67,8 +67,8 @@ class RawClient {
 // Makes a RawClient send requests again and again; then it vanishes.
 class Asker {
  public:
-  Asker(const std::string& address, int64_t window_bytes, int* asked)
-      : client_(address, window_bytes), thread_([this, asked] {
+  Asker(const std::string& address, int* asked)
+      : client_(address), thread_([this, asked] {
           GiveWay();
           for (; !over_; ++*asked) {
             client_.Ask();
@@ -99,8 +99,7 @@ TEST(FaultsReading, AClientThatNeverReadsHoldsItsAnswersAlone) {
   int asked = 0;
   const auto begin_and_hold = [&] {
     ++faults;
-    const Fault fault =
-        std::make_shared<Asker>(server.address(), RawHttp2::kWindowBytesDefault, &asked);
+    const Fault fault = std::make_shared<Asker>(server.address(), &asked);
     EXPECT_TRUE(Eventually([&] { return staging_used() >= kStagingBytes / 4; }));
     return fault;
   };
@@ -133,7 +132,7 @@ TEST(FaultsReading, AnswersThatNobodyReadsAreGivenUpAndTheirMemoryIsFree) {
   const auto staging_used = [&] {
     return server.Sum("warpcall_staging_bytes", {"state=\"used\""});
   };
-  RawClient client(server.address(), RawHttp2::kWindowBytesDefault);
+  RawClient client(server.address());
   for (int i = 0; i < 3; ++i) client.Ask();
   EXPECT_TRUE(Eventually([&] { return staging_used() >= kStagingBytes / 4; }));
   EXPECT_TRUE(Eventually([&] { return staging_used() == 0; }));

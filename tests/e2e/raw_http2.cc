@@ -80,14 +80,10 @@ int ConnectTcp(const std::string& address) {
 }
 
 std::string RawHttp2::Preface(int64_t window_bytes) {
-  std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" +
-                        Frame(kSettings, 0, 0,
-                              BigEndian(kInitialWindowSetting, 2) +
-                                  BigEndian(static_cast<uint64_t>(window_bytes), 4));
-  if (window_bytes > kWindowBytesDefault)
-    preface += Frame(kWindowUpdate, 0, 0,
-                     BigEndian(static_cast<uint64_t>(window_bytes - kWindowBytesDefault), 4));
-  return preface;
+  return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" +
+         Frame(kSettings, 0, 0,
+               BigEndian(kInitialWindowSetting, 2) +
+                   BigEndian(static_cast<uint64_t>(window_bytes), 4));
 }
 
 std::string RawHttp2::CallFrames(uint32_t stream, const std::string& message,

@@ -15,11 +15,9 @@ class RawHttp2 {
  public:
   // RFC 9113's, for streams and connections.
   static constexpr int64_t kWindowBytesDefault = 65'535;
-  static constexpr int64_t kWindowBytesMax = INT32_MAX;
   static constexpr char kExecuteMethod[] = "/warpcall.v1.KernelService/Execute";
 
-  // Bytes that open a connection and let the server send `window_bytes` on each stream, and as many
-  // on all together.
+  // Bytes that open a connection and let the server send `window_bytes` on each stream.
   static std::string Preface(int64_t window_bytes = kWindowBytesDefault);
   // The frames of a call of `method` on `stream` with `message`.
   // `timeout` as in "1n", empty for none.

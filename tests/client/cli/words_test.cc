@@ -270,7 +270,7 @@ TEST_F(WordsTest, HelpAndTablesFit100ColumnsOrAsManyAsThereAre) {
   for (const std::string& command : Lines(Warpcall("__complete help ''").out))
     lines.push_back("help " + command);
   EXPECT_GT(lines.size(), 12u);
-  for (const size_t columns : {100, 80, 60}) {
+  for (const size_t columns : {100, 60}) {
     for (const std::string& line : lines) {
       const std::string environment =
           columns == 100 ? "env -u COLUMNS" : absl::StrCat("env COLUMNS=", columns);
