@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/btree_map.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -94,9 +93,10 @@ struct Residents::Owner {
   };
 
   std::string name;
-  int64_t bytes = 0;  // reserved
+  int64_t bytes = 0;        // reserved
+  int64_t named_bytes = 0;  // of content that has a name
   absl::flat_hash_map<std::string, TensorPtr> tensors;
-  absl::btree_multimap<Sha256, Tensor*> by_sha256;
+  absl::btree_set<std::pair<Sha256, Tensor*>> by_sha256;
   std::deque<Ended> ended;  // oldest first
   absl::flat_hash_map<std::string, ResidentEnd> why_ended;
 };
@@ -209,33 +209,36 @@ absl::Status Residents::CheckLimit(const Limit& limit, int64_t bytes, int device
               ? "none of them is about to expire"
               : absl::StrCat("the next on ", devices_[static_cast<size_t>(device)].place.device,
                              " expires in ", Seconds(next_ns), " s, unless it is used"))),
-      next_ns < 0 ? kPushbackMsMax
-                  : std::clamp(next_ns / 1'000'000, kPushbackMsMin, kPushbackMsMax));
+      bytes <= limit.bytes_max - limit.staying ? kPushbackMsMin
+      : next_ns < 0                            ? kPushbackMsMax
+                    : std::clamp(next_ns / 1'000'000, kPushbackMsMin, kPushbackMsMax));
 }
 
 absl::Status Residents::CheckOwner(const ResidentOwner& owner, int64_t bytes, int device) const {
   const Owner* const known = FindOwner(owner.name);
   if (known == nullptr)
-    return CheckLimit({"resident_bytes_max", owner.bytes_max, 0}, bytes, device);
+    return CheckLimit({"resident_bytes_max", owner.bytes_max, 0, 0}, bytes, device);
   if (known->tensors.size() >= kTensorsPerOwnerMax)
     return RefuseFor(RejectReason::kQuota,
                      absl::ResourceExhaustedError(
                          absl::StrCat(known->tensors.size(), " tensors of this principal are on ",
                                       "the server; the limit is ", kTensorsPerOwnerMax)),
                      kPushbackMsMax);
-  return CheckLimit({"resident_bytes_max", owner.bytes_max, known->bytes}, bytes, device);
+  return CheckLimit({"resident_bytes_max", owner.bytes_max, known->bytes, known->named_bytes},
+                    bytes, device);
 }
 
 absl::Status Residents::CheckDevice(int64_t bytes, int device) const {
-  const Usage& usage = devices_[static_cast<size_t>(device)].usage;
-  return CheckLimit({"resident_mib", usage.bytes_max, usage.bytes}, bytes, device);
+  const DeviceBooks& books = devices_[static_cast<size_t>(device)];
+  return CheckLimit({"resident_mib", books.usage.bytes_max, books.usage.bytes, books.staying_bytes},
+                    bytes, device);
 }
 
 absl::StatusOr<ResidentContentPtr> Residents::Reserve(const ResidentOwner& owner,
                                                       const TensorSpec& spec, int device) {
   const auto bytes = static_cast<int64_t>(spec.bytes());
   ResidentContentPtr content(new ResidentContent(this, owner.name, spec, device));
-  for (bool last = false;; last = true) {
+  for (;;) {
     Dropped dropped;  // gives its memory back behind the lock
     absl::MutexLock lock(&mutex_);
     WARPCALL_CHECK(device >= 0 && static_cast<size_t>(device) < devices_.size(), device);
@@ -250,8 +253,8 @@ absl::StatusOr<ResidentContentPtr> Residents::Reserve(const ResidentOwner& owner
       content->losses_ = books.losses;
       return content;
     }
-    if (!last && bytes <= books.usage.bytes_max) Evict(device, bytes, &dropped);
-    if (last || dropped.empty()) return room;
+    if (bytes <= books.usage.bytes_max) Evict(device, bytes, &dropped);
+    if (dropped.empty()) return room;
   }
 }
 
@@ -261,23 +264,32 @@ void Residents::Evict(int device, int64_t bytes, Dropped* dropped) {
   for (const TensorPtr& tensor : *dropped)
     if (tensor->content->device() == device && tensor->content->names_ == 0)
       lacking -= tensor->content->reserved_bytes_;
-  std::vector<TensorPtr> idle;
-  int64_t idle_bytes = 0;
+  struct Idle {
+    std::pair<int64_t, uint64_t> used;  // last by any name, and the newest of these
+    std::vector<TensorPtr> names;
+  };
+  absl::flat_hash_map<const ResidentContent*, Idle> by_content;
   for (const auto& [name, owner] : owners_)
     for (const auto& [handle, tensor] : owner->tensors)
-      if (tensor->evictable && tensor->content->device() == device && tensor->active.load() == 0 &&
-          tensor->content->names_ == 1) {
-        idle.push_back(tensor);
-        idle_bytes += tensor->content->reserved_bytes_;
+      if (tensor->content->device() == device && tensor->content->staying_names_ == 0 &&
+          tensor->active.load() == 0) {
+        Idle& content = by_content[tensor->content.get()];
+        content.used = std::max(content.used, {tensor->used_ns.load(), tensor->number});
+        content.names.push_back(tensor);
       }
+  std::vector<Idle> idle;
+  int64_t idle_bytes = 0;
+  for (auto& [content, found] : by_content) {
+    if (static_cast<int>(found.names.size()) < content->names_) continue;
+    idle_bytes += content->reserved_bytes_;
+    idle.push_back(std::move(found));
+  }
   if (idle_bytes < lacking) return;
-  std::sort(idle.begin(), idle.end(), [](const TensorPtr& a, const TensorPtr& b) {
-    return std::pair(a->used_ns.load(), a->number) < std::pair(b->used_ns.load(), b->number);
-  });
-  for (const TensorPtr& tensor : idle) {
+  std::sort(idle.begin(), idle.end(), [](const Idle& a, const Idle& b) { return a.used < b.used; });
+  for (const Idle& content : idle) {
     if (lacking <= 0) break;
-    lacking -= tensor->content->reserved_bytes_;
-    End(tensor, ResidentEnd::kEvicted, dropped);
+    lacking -= content.names[0]->content->reserved_bytes_;
+    for (const TensorPtr& tensor : content.names) End(tensor, ResidentEnd::kEvicted, dropped);
   }
 }
 
@@ -337,10 +349,9 @@ absl::StatusOr<Residents::Named> Residents::Name(const ResidentContentPtr& conte
   if (owner.tensors.size() >= kTensorsPerOwnerMax)
     return CheckOwner({owner.name}, 0, content->device_);
   tensor->number = created_++;
-  ++content->names_;
-  ++device.usage.tensors;
+  CountName(*tensor, 1);
   owner.tensors.emplace(tensor->handle, tensor);
-  if (tensor->sha256.has_value()) owner.by_sha256.emplace(*tensor->sha256, tensor.get());
+  if (tensor->sha256.has_value()) owner.by_sha256.insert({*tensor->sha256, tensor.get()});
   Schedule(tensor.get(), tensor->DueNs());
   StartTimer();
   if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
@@ -352,8 +363,8 @@ ResidentContentPtr Residents::Find(absl::string_view owner, int device, const Te
   absl::MutexLock lock(&mutex_);
   const Owner* const known = FindOwner(owner);
   if (known == nullptr) return nullptr;
-  const auto [begin, end] = known->by_sha256.equal_range(sha256);
-  for (auto same = begin; same != end; ++same) {
+  auto same = known->by_sha256.lower_bound({sha256, nullptr});
+  for (; same != known->by_sha256.end() && same->first == sha256; ++same) {
     const ResidentContentPtr& content = same->second->content;
     if ((device < 0 || content->device() == device) && content->spec() == spec) return content;
   }
@@ -372,8 +383,12 @@ const char* Residents::WhyLost(const Owner* owner, absl::string_view handle) con
 
 absl::StatusOr<std::vector<ResidentUse>> Residents::Use(
     absl::string_view owner, absl::Span<const absl::string_view> handles) {
-  if (absl::c_all_of(handles, [](absl::string_view handle) { return handle.empty(); }))
-    return std::vector<ResidentUse>();
+  const auto given = static_cast<size_t>(
+      absl::c_count_if(handles, [](absl::string_view handle) { return !handle.empty(); }));
+  if (given == 0) return std::vector<ResidentUse>();
+  if (given > kHandlesPerUseMax)
+    return absl::InvalidArgumentError(
+        absl::StrCat("there are ", given, " handles; the limit is ", kHandlesPerUseMax));
   std::vector<ResidentUse> uses(handles.size());
   std::vector<std::string> lost;
   Dropped dropped;
@@ -429,19 +444,20 @@ void Residents::TakeBack(absl::string_view owner, absl::string_view handle) {
 
 std::vector<Residents::Listed> Residents::List(absl::string_view owner) {
   Dropped dropped;
-  std::vector<std::pair<uint64_t, Listed>> found;
-  absl::MutexLock lock(&mutex_);
-  EndDue(options_.clock(), &dropped);
-  if (const Owner* const known = FindOwner(owner); known != nullptr)
-    for (const auto& [handle, tensor] : known->tensors)
-      found.push_back({tensor->number,
-                       {handle, tensor->label, tensor->content->device(), tensor->content->spec(),
-                        tensor->created_unix_ns, ExpiresUnixNs(*tensor), tensor->uses.load(),
-                        tensor->evictable}});
-  std::sort(found.begin(), found.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<TensorPtr> tensors;  // described behind the lock
+  {
+    absl::MutexLock lock(&mutex_);
+    EndDue(options_.clock(), &dropped);
+    if (const Owner* const known = FindOwner(owner); known != nullptr)
+      for (const auto& [handle, tensor] : known->tensors) tensors.push_back(tensor);
+  }
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorPtr& a, const TensorPtr& b) { return a->number < b->number; });
   std::vector<Listed> list;
-  for (auto& [number, listed] : found) list.push_back(std::move(listed));
+  for (const TensorPtr& tensor : tensors)
+    list.push_back({tensor->handle, tensor->label, tensor->content->device(),
+                    tensor->content->spec(), tensor->created_unix_ns, ExpiresUnixNs(*tensor),
+                    tensor->uses.load(), tensor->evictable});
   return list;
 }
 
@@ -458,24 +474,30 @@ void Residents::Lose(int device, int64_t losses) {
   for (const TensorPtr& tensor : lost) End(tensor, ResidentEnd::kLost, &dropped);
 }
 
+void Residents::CountName(const Tensor& tensor, int by) {
+  ResidentContent& content = *tensor.content;
+  DeviceBooks& books = devices_[static_cast<size_t>(content.device_)];
+  const bool had_name = content.names_ > 0;
+  const bool stayed = content.staying_names_ > 0;
+  content.names_ += by;
+  if (!tensor.evictable) content.staying_names_ += by;
+  books.usage.tensors += by;
+  if ((content.names_ > 0) != had_name)
+    OwnerOf(content.owner_).named_bytes += by * content.reserved_bytes_;
+  if ((content.staying_names_ > 0) != stayed) books.staying_bytes += by * content.reserved_bytes_;
+}
+
 void Residents::End(const TensorPtr& tensor, ResidentEnd why, Dropped* dropped) {
   const int64_t now_ns = options_.clock();
   Owner& owner = OwnerOf(tensor->content->owner_);
   const size_t erased = owner.tensors.erase(tensor->handle);
   WARPCALL_CHECK(erased == 1 && tensor->content->names_ > 0, tensor->handle,
                  tensor->content->names_);
-  if (tensor->sha256.has_value()) {
-    auto [same, end] = owner.by_sha256.equal_range(*tensor->sha256);
-    while (same != end && same->second != tensor.get()) ++same;
-    WARPCALL_CHECK(same != end, tensor->handle);
-    owner.by_sha256.erase(same);
-  }
+  if (tensor->sha256.has_value()) owner.by_sha256.erase({*tensor->sha256, tensor.get()});
   const size_t scheduled = due_.erase({tensor->due_ns, tensor.get()});
   WARPCALL_CHECK(scheduled == 1, tensor->handle, tensor->due_ns);
-  --tensor->content->names_;
-  Usage& usage = devices_[static_cast<size_t>(tensor->content->device_)].usage;
-  --usage.tensors;
-  ++usage.ended[static_cast<size_t>(why)];
+  CountName(*tensor, -1);
+  ++devices_[static_cast<size_t>(tensor->content->device_)].usage.ended[static_cast<size_t>(why)];
   owner.ended.push_back({tensor->handle, now_ns});
   owner.why_ended[tensor->handle] = why;
   while (owner.ended.size() > kEndedPerOwnerMax || now_ns - owner.ended.front().ns > kEndedNs) {
@@ -542,9 +564,11 @@ void Residents::CheckInvariants() const {
   std::vector<int64_t> tensors(devices_.size());
   int64_t owned = 0;
   for (const auto& [name, owner] : owners_) {
-    WARPCALL_CHECK(owner->bytes >= 0 && owner->ended.size() == owner->why_ended.size() &&
+    WARPCALL_CHECK(owner->named_bytes >= 0 && owner->named_bytes <= owner->bytes,
+                   owner->named_bytes, owner->bytes);
+    WARPCALL_CHECK(owner->ended.size() == owner->why_ended.size() &&
                        owner->tensors.size() <= kTensorsPerOwnerMax,
-                   owner->bytes, owner->ended.size(), owner->why_ended.size());
+                   owner->ended.size(), owner->why_ended.size());
     owned += owner->bytes;
     for (const auto& [handle, tensor] : owner->tensors) {
       WARPCALL_CHECK(tensor->content->names_ > 0 && due_.contains({tensor->due_ns, tensor.get()}),
@@ -556,6 +580,8 @@ void Residents::CheckInvariants() const {
     const Usage& usage = devices_[i].usage;
     WARPCALL_CHECK(usage.tensors == tensors[i] && usage.bytes <= usage.bytes_max, usage.tensors,
                    tensors[i], usage.bytes, usage.bytes_max);
+    WARPCALL_CHECK(devices_[i].staying_bytes >= 0 && devices_[i].staying_bytes <= usage.bytes,
+                   devices_[i].staying_bytes, usage.bytes);
     owned -= usage.bytes;
   }
   WARPCALL_CHECK(owned == 0, owned);

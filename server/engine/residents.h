@@ -88,7 +88,9 @@ class ResidentContent : public ResidentMemory {
   const int device_;
   int64_t reserved_bytes_ = 0;  // on the books of owner and device until the memory is back
   int64_t losses_ = 0;          // of the device's memory when the room was reserved
-  int names_ = 0;               // guarded by Residents' mutex
+  // Guarded by Residents' mutex.
+  int names_ = 0;
+  int staying_names_ = 0;  // of tensors that are not evictable
 };
 
 using ResidentContentPtr = std::shared_ptr<ResidentContent>;
@@ -120,6 +122,8 @@ class Residents {
   };
   // Names of one owner: each costs some hundred bytes of the host's memory.
   static constexpr size_t kTensorsPerOwnerMax = 16'384;
+  // Handles of one call: its NOT_FOUND names each of them, and clients take 8 KiB of trailers.
+  static constexpr size_t kHandlesPerUseMax = 64;
   // Ended names that an owner can ask about, and how long.
   static constexpr size_t kEndedPerOwnerMax = 4'096;
   static constexpr int64_t kEndedNs = int64_t{24} * 3600 * 1'000'000'000;
@@ -175,7 +179,7 @@ class Residents {
 
   // References for jobs, in the order of the handles; an empty handle is of no tensor, and where
   // all are, there is no reference. NOT_FOUND says why each missing one ended; LostHandles has the
-  // same for programs.
+  // same for programs. INVALID_ARGUMENT for more than kHandlesPerUseMax.
   absl::StatusOr<std::vector<ResidentUse>> Use(absl::string_view owner,
                                                absl::Span<const absl::string_view> handles);
 
@@ -222,6 +226,7 @@ class Residents {
   struct DeviceBooks {
     Place place;
     Usage usage;
+    int64_t staying_bytes = 0;  // of content that has a name and that nobody may evict
     int64_t losses = 0;
   };
   // Tensors that lost their names; destroyed after the mutex is released.
@@ -232,19 +237,22 @@ class Residents {
   absl::Status CheckOwner(const ResidentOwner& owner, int64_t bytes, int device) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDevice(int64_t bytes, int device) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // One limit, and how much of it is in use.
+  // One limit, and how much of it is in use. Jobs hold what does not stay: it comes back with them.
   struct Limit {
     const char* name;
     int64_t bytes_max;
     int64_t held;
+    int64_t staying;
   };
   absl::Status CheckLimit(const Limit& limit, int64_t bytes, int device) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Until the next idle tensor of the device may expire; negative: none is known.
   int64_t NextExpiryNs(int device) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Ends idle evictable tensors of the device, those unused for longest first, until those in
-  // `dropped` make room for `bytes` more. Ends none if all of them make too little.
+  // Ends the names of idle evictable content of the device, unused for longest first, until that in
+  // `dropped` makes room for `bytes` more. Ends none if all of it makes too little.
   void Evict(int device, int64_t bytes, Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A name has come (1), or it goes (-1).
+  void CountName(const Tensor& tensor, int by) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(const TensorPtr& tensor, ResidentEnd why, Dropped* dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndDue(int64_t now_ns, Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

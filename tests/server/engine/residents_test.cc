@@ -194,6 +194,76 @@ TEST_F(ResidentsTest, ATensorThatFindsNoRoomEvictsNothing) {
   EXPECT_EQ(Use("bob", evictable), "evicted");
 }
 
+// Equal content is counted once: its names go together, or none does.
+TEST_F(ResidentsTest, ContentIsEvictedWithAllItsNames) {
+  Residents::Terms terms = Evictable();
+  terms.sha256 = DigestOf(1);
+  const std::string first = Put("alice", 3000, 0, terms);
+  const auto name_again = [&](bool evictable) {
+    terms.evictable = evictable;
+    const auto content = residents_.Find("alice", 0, Floats(750), DigestOf(1));
+    return residents_.Name(content, terms)->handle;
+  };
+  const std::string kept = name_again(false);
+  EXPECT_THAT(Put("bob", 2000), HasSubstr("(resident_mib)"));
+  Free("alice", kept);
+  const std::string second = name_again(true);
+  const absl::string_view view = second;
+  auto uses = residents_.Use("alice", absl::MakeConstSpan(&view, 1));
+  EXPECT_THAT(Put("bob", 2000), HasSubstr("(resident_mib)"));
+  EXPECT_EQ(Use("alice", first), "");
+  uses->clear();
+  EXPECT_THAT(Put("bob", 2000), SizeIs(40));
+  EXPECT_EQ(Use("alice", first), "evicted");
+  EXPECT_EQ(Use("alice", second), "evicted");
+}
+
+TEST_F(ResidentsTest, WhereAnEvictedTensorIsStillHeldTheNextGoesToo) {
+  Residents::Terms terms = Evictable();
+  terms.sha256 = DigestOf(1);
+  const std::string first = Put("alice", 1000, 0, terms);
+  ResidentContentPtr held = residents_.Find("alice", 0, Floats(250), DigestOf(1));
+  const std::string second = Put("bob", 1000, 0, Evictable());
+  Put("bob", 2000);
+  EXPECT_THAT(Put("bob", 1000), SizeIs(40));
+  EXPECT_EQ(Use("alice", first), "evicted");
+  EXPECT_EQ(Use("bob", second), "evicted");
+  held.reset();
+}
+
+TEST_F(ResidentsTest, RoomThatJobsHoldIsAskedForAgainSoon) {
+  bytes_max_ = 3000;
+  const auto pushback_ms = [&](const std::string& owner, int64_t bytes) {
+    return RetryPushbackMs(residents_.Reserve({owner, bytes_max_}, Floats(bytes / 4), 0).status());
+  };
+  const std::string evictable = Put("alice", 2400, 0, Evictable());
+  const absl::string_view view = evictable;
+  auto uses = residents_.Use("alice", absl::MakeConstSpan(&view, 1));
+  EXPECT_EQ(pushback_ms("bob", 2000), 100);
+  EXPECT_EQ(pushback_ms("alice", 1000), 10'000);  // a principal's own limit evicts nothing
+  Free("alice", evictable);
+  EXPECT_EQ(pushback_ms("bob", 2000), 100);
+  EXPECT_EQ(pushback_ms("alice", 1000), 100);
+  uses->clear();
+  const std::string kept = Put("alice", 2400);
+  EXPECT_EQ(pushback_ms("bob", 2000), 10'000);
+  EXPECT_EQ(pushback_ms("alice", 1000), 10'000);
+  now_ns_ = 8 * kSecond;
+  EXPECT_EQ(pushback_ms("bob", 2000), 2'000);
+  Free("alice", kept);
+}
+
+TEST_F(ResidentsTest, TheHandlesOfOneCallHaveALimit) {
+  std::vector<std::string> handles(65, Put("alice", 4).substr(0, 8) + std::string(32, '0'));
+  std::vector<absl::string_view> views(handles.begin(), handles.end());
+  EXPECT_EQ(residents_.Use("alice", views).status().message(),
+            "there are 65 handles; the limit is 64");
+  views.back() = "";
+  const absl::Status lost = residents_.Use("alice", views).status();
+  EXPECT_EQ(lost.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(*LostHandles(lost), SizeIs(64 * 49 - 1));
+}
+
 TEST_F(ResidentsTest, AnExpiredTensorMakesRoomBeforeAnotherIsEvicted) {
   Put("alice", 2000);
   now_ns_ = 5 * kSecond;

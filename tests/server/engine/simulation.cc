@@ -44,7 +44,8 @@ void Simulation::Create() {
   longest_run_ns_ = random_.Of<int64_t>({1, 5, 300}) * kMillisecond;
   // Each schedule has preferences of its own, and leaves some things out.
   for (int event = 0; event < kEvents; ++event)
-    weight_ += weights_[event] = event == kStay && !stays ? 0 : random_.Of<int>({0, 1, 2, 4});
+    weight_ += weights_[event] =
+        event == kStay ? 8 * static_cast<int>(stays) : random_.Of<int>({0, 1, 2, 4});
   for (const Event event : {kSubmit, kLane}) weight_ += 4, weights_[event] += 4;
   std::vector<std::unique_ptr<Device>> devices;
   const int count = 1 + static_cast<int>(random_.OneIn(3));
@@ -77,12 +78,14 @@ Outcome Simulation::Run() {
   LaunchHere();
   Create();
   if (random_.OneIn(3)) WarmUp();
-  for (int64_t left = 10 + random_.Below(31); left > 0 && oracle_.failure().empty(); --left) {
+  for (int64_t left = 10 + random_.Below(residents_.has_value() ? 61 : 31);
+       left > 0 && oracle_.failure().empty(); --left) {
     MakeEvent();
     Compare();
   }
   if (oracle_.failure().empty()) Finish();
   outcome_.failure = oracle_.failure();
+  if (residents_.has_value()) outcome_.evictions = residents_->evictions();
   if (!outcome_.failure.empty()) {
     // A broken engine cannot be destroyed in good order: leak it.
     for (SteppedLane& at : lanes_) static_cast<void>(at.idle.release());

@@ -16,6 +16,7 @@ struct Outcome {
   std::string failure;  // empty: nothing was wrong
   std::string trace;    // a line for each event, when asked for
   int events = 0;       // drawn, and to the end of all that they began
+  int64_t evictions = 0;
 };
 
 Outcome Simulate(uint64_t seed, bool trace);

@@ -1,5 +1,6 @@
 // The events that may happen, one function each, and the calls that the engine makes.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 
@@ -109,9 +110,7 @@ bool Simulation::DrawResidents(Request* request) {
 void Simulation::EndResidents(Request* request, bool ok) {
   if (request->stays_in != nullptr) residents_->EndUse(request->stays_in, &request->uses);
   if (request->stays_out != nullptr) {
-    Residents::Terms terms;
-    terms.ttl_ns = random_.Of<int64_t>({5, 200, 3000}) * kMillisecond;
-    terms.evictable = random_.OneIn(2);
+    const Residents::Terms terms = DrawTerms();
     const int names = ok ? random_.Of<int>({0, 1, 1, 2}) : 0;
     Say("  the output of request ", request->key.id, " gets ", names, " names");
     residents_->EndWriting(request->stays_out, &request->kept, names, terms);
@@ -120,7 +119,32 @@ void Simulation::EndResidents(Request* request, bool ok) {
   request->stays_out = nullptr;
 }
 
+Residents::Terms Simulation::DrawTerms() {
+  Residents::Terms terms;
+  terms.ttl_ns = random_.Of<int64_t>({5, 200, 3000}) * kMillisecond;
+  terms.evictable = !random_.OneIn(4);
+  return terms;
+}
+
+// A tensor comes that no request of the schedule writes.
+void Simulation::Put() {
+  const auto owner = static_cast<uint64_t>(random_.Below(principals_));
+  const int64_t bytes = 1024 * random_.Below(9);
+  const auto device = static_cast<int>(random_.Below(static_cast<int64_t>(parts_.size())));
+  if (devices_[device].broken) return;  // which copies nothing
+  Say("principal ", owner, " puts ", bytes, " bytes");
+  ResidentContentPtr memory;
+  ResidentsOracle::Content* const content = residents_->Reserve(owner, bytes, device, &memory);
+  if (content == nullptr) return;
+  static_cast<void>(memory->Allocate([&](size_t size) -> absl::StatusOr<Buffer> {
+    return Buffer(
+        std::calloc(1, size), size, [](void*, void* data, size_t) { std::free(data); }, nullptr);
+  }));
+  residents_->EndWriting(content, &memory, random_.Of<int>({1, 1, 2}), DrawTerms());
+}
+
 void Simulation::Stay() {
+  if (depth_ == 0 && !random_.OneIn(4)) return Put();
   std::deque<ResidentsOracle::Name>& names = residents_->names();
   if (names.empty() || random_.OneIn(4)) {
     Say("tensors end whose time is over");

@@ -1,16 +1,20 @@
 #include "tests/server/engine/simulation_residents.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall::testing {
 namespace {
 
-// A copy of the engine's: a tensor whose time is over goes within this time.
+// Copies of the engine's: a tensor whose time is over goes within kLookNs.
 constexpr int64_t kLookNs = 50'000'000;
+constexpr int64_t kPushbackMsMin = 100;
 
 }  // namespace
 
@@ -38,37 +42,63 @@ bool ResidentsOracle::IsOverdue(const Name& name, int64_t by_ns) const {
   return name.users == 0 && now_ns_ - name.used_ns >= name.ttl_ns + by_ns;
 }
 
-std::vector<ResidentsOracle::Name*> ResidentsOracle::Evictable(int device) {
-  std::vector<Name*> idle;
+int64_t ResidentsOracle::StayingOn(int device) const {
+  std::set<const Content*> staying;
+  for (const Name& name : names_)
+    if (!name.end.has_value() && !name.evictable && name.content->device == device)
+      staying.insert(name.content);
+  int64_t bytes = 0;
+  for (const Content* content : staying) bytes += content->bytes;
+  return bytes;
+}
+
+int64_t ResidentsOracle::NamedBy(uint64_t owner) const {
+  int64_t bytes = 0;
+  for (const Content& content : contents_)
+    if (content.owner == owner && content.names > 0) bytes += content.bytes;
+  return bytes;
+}
+
+bool ResidentsOracle::Evict(int device, int64_t bytes) {
+  std::map<Content*, std::vector<Name*>> idle;
   for (Name& name : names_)
-    if (!name.end.has_value() && name.evictable && name.users == 0 && name.content->names == 1 &&
+    if (!name.end.has_value() && name.evictable && name.users == 0 &&
         name.content->device == device)
-      idle.push_back(&name);
-  // In the order of their creation where they were used at the same time.
-  absl::c_stable_sort(idle, [](const Name* a, const Name* b) { return a->used_ns < b->used_ns; });
-  return idle;
+      idle[name.content].push_back(&name);
+  int64_t idle_bytes = 0;
+  // By the last use of any name, and by creation where these are at the same time.
+  std::map<std::pair<int64_t, uint64_t>, std::vector<Name*>> next;
+  for (const auto& [content, names] : idle) {
+    if (static_cast<int>(names.size()) < content->names) continue;
+    std::pair<int64_t, uint64_t> used;
+    for (const Name* name : names) used = std::max(used, {name->used_ns, name->number});
+    next[used] = names;
+    idle_bytes += content->bytes;
+  }
+  if (bytes <= 0 || idle_bytes < bytes) return false;
+  for (const auto& [used, names] : next) {
+    if (bytes <= 0) break;
+    bytes -= names[0]->content->bytes;
+    for (Name* name : names) End(name, ResidentEnd::kEvicted);
+  }
+  return true;
 }
 
 ResidentsOracle::Content* ResidentsOracle::Reserve(uint64_t owner, int64_t bytes, int device,
                                                    ResidentContentPtr* reserved) {
   Reconcile();
-  const std::vector<Name*> idle = Evictable(device);
-  int64_t idle_bytes = 0;
-  for (const Name* name : idle) idle_bytes += name->content->bytes;
   const bool owner_may = HeldBy(owner) + bytes <= limits_.owner_bytes_max;
-  int64_t lacking = HeldOn(device) + bytes - limits_.device_bytes_max;
   absl::StatusOr<ResidentContentPtr> room = residents_.Reserve(
       {OwnerName(owner), limits_.owner_bytes_max}, {DataType::kFloat32, {bytes / 4}}, device);
-  int64_t still_lacking = lacking;
-  if (owner_may && lacking <= idle_bytes)
-    for (Name* name : idle) {
-      if (lacking <= 0) break;
-      lacking -= name->content->bytes;
-      End(name, ResidentEnd::kEvicted);
-      if (name->content->users == 0) still_lacking -= name->content->bytes;
-    }
-  if (room.ok() != (owner_may && still_lacking <= 0))
+  const auto lacking = [&] { return HeldOn(device) + bytes - limits_.device_bytes_max; };
+  while (owner_may && Evict(device, lacking())) {
+  }
+  if (room.ok() != (owner_may && lacking() <= 0))
     fail_(absl::StrCat(bytes, " bytes find room: ", room.status().ToString()));
+  const bool comes_back = owner_may ? StayingOn(device) + bytes <= limits_.device_bytes_max
+                                    : NamedBy(owner) + bytes <= limits_.owner_bytes_max;
+  if (!room.ok() && comes_back && RetryPushbackMs(room.status()) != kPushbackMsMin)
+    fail_(absl::StrCat("room that jobs hold is far away: ", room.status().ToString()));
   if (!room.ok()) return nullptr;
   *reserved = *std::move(room);
   contents_.push_back({device, owner, bytes});
@@ -84,7 +114,8 @@ void ResidentsOracle::EndWriting(Content* content, ResidentContentPtr* reserved,
     if (named.ok() ? content->is_lost : !content->may_be_lost)
       fail_(absl::StrCat("a name: ", named.status().ToString()));
     if (!named.ok()) break;
-    names_.push_back({named->handle, content, terms.evictable, terms.ttl_ns, now_ns_});
+    names_.push_back(
+        {named->handle, names_.size(), content, terms.evictable, terms.ttl_ns, now_ns_});
     ++content->names;
   }
   reserved->reset();
@@ -128,6 +159,12 @@ void ResidentsOracle::Free(Name* name, uint64_t owner) {
   if (freed.bytes != bytes || freed.unknown.size() != (right ? 0 : 1))
     fail_(absl::StrCat("Free gives back ", freed.bytes, " bytes, not ", bytes));
   if (right) End(name, ResidentEnd::kFreed);
+}
+
+int64_t ResidentsOracle::evictions() const {
+  int64_t count = 0;
+  for (const auto& ended : ended_) count += ended[static_cast<size_t>(ResidentEnd::kEvicted)];
+  return count;
 }
 
 void ResidentsOracle::EndDue() {

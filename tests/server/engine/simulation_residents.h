@@ -34,6 +34,7 @@ class ResidentsOracle {
   };
   struct Name {
     std::string handle;
+    uint64_t number = 0;  // in the order of creation
     Content* content = nullptr;
     bool evictable = false;
     int64_t ttl_ns = 0;
@@ -73,6 +74,7 @@ class ResidentsOracle {
   // Called between events.
   void Compare(int devices);
 
+  int64_t evictions() const;
   // All that ever were; they stay where they are.
   std::deque<Name>& names() { return names_; }
 
@@ -84,8 +86,13 @@ class ResidentsOracle {
   int64_t HeldBy(uint64_t owner) const;
   int64_t LiveOn(int device) const;
   bool IsOverdue(const Name& name, int64_t by_ns) const;
-  // Idle evictable names of the device, the next to go first.
-  std::vector<Name*> Evictable(int device);
+  // Bytes of content that has a name and that nobody may evict.
+  int64_t StayingOn(int device) const;
+  // Bytes of an owner's content that has a name.
+  int64_t NamedBy(uint64_t owner) const;
+  // Ends the names of idle evictable content for so many bytes; false: there is too little, and
+  // none has ended.
+  bool Evict(int device, int64_t bytes);
   void End(Name* name, ResidentEnd why);
   // Compares the names with those that the owners' lists have.
   void Reconcile();

@@ -165,6 +165,8 @@ class Simulation {
   // The request has ended, or was refused.
   void EndResidents(Request* request, bool ok);
   // Frees a tensor, or looks for those whose time is over.
+  Residents::Terms DrawTerms();
+  void Put();
   void Stay();
   void Submit();
   std::unique_ptr<Job> MakeJob(Request* request);
