@@ -17,7 +17,7 @@ struct MemorySum {
 
   int64_t staging_mib;
   int64_t received_mib;
-  int64_t inflated_mib;  // messages that came compressed: one principal has half
+  int64_t inflated_mib;  // messages that came compressed, and lists: one principal has half
   int64_t inspection_mib;
   int64_t resident_mib;  // tensors that stay on the CPU device
 };

@@ -60,10 +60,9 @@ absl::Status TooLong(int64_t limit) {
 }
 
 absl::Status NoMemory(absl::string_view why) {
-  return RefuseFor(
-      RejectReason::kMessageBytes,
-      absl::ResourceExhaustedError(absl::StrCat("no memory to inflate the message: ", why)),
-      kPushbackMs);
+  return RefuseFor(RejectReason::kMessageBytes,
+                   absl::ResourceExhaustedError(absl::StrCat("no memory for the message: ", why)),
+                   kPushbackMs);
 }
 
 // The principal whose memory a message uses, and the counter for that memory.
@@ -94,6 +93,14 @@ class Piece {
   const size_t capacity_;
   unsigned char* const bytes_;
   const Account account_;
+};
+
+// A message that was never compressed. Counts as a Piece does.
+struct Answer {
+  ~Answer() { account.bytes->GiveBack(account.principal, static_cast<int64_t>(text.size())); }
+
+  std::string text;
+  Account account;
 };
 
 // One message's inflation.
@@ -222,6 +229,18 @@ absl::Status Inflater::Inflate(uint64_t principal, int64_t limit, grpc::ByteBuff
   grpc::ByteBuffer inflated;
   ASSIGN_OR_RETURN(inflated, inflation.End());
   message->Swap(&inflated);
+  return absl::OkStatus();
+}
+
+absl::Status Inflater::Charge(uint64_t principal, std::string bytes,
+                              grpc::ByteBuffer* message) const {
+  RETURN_IF_ERROR(bytes_->Take(principal, static_cast<int64_t>(bytes.size())));
+  auto* const owner = new Answer{std::move(bytes), {principal, bytes_}};
+  const grpc::Slice slice(
+      owner->text.data(), owner->text.size(), [](void* p) { delete static_cast<Answer*>(p); },
+      owner);
+  grpc::ByteBuffer answer(&slice, 1);
+  message->Swap(&answer);
   return absl::OkStatus();
 }
 

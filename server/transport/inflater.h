@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -59,6 +60,10 @@ class Inflater {
   // otherwise on the inflater's thread. `message` must stay where it is until then.
   void InflateAsync(uint64_t principal, int64_t limit, grpc::ByteBuffer* message,
                     absl::AnyInvocable<void(const absl::Status&)> done);
+
+  // Makes an answer of `bytes`, which counts as an inflated message of `principal` until nobody
+  // refers to it. RESOURCE_EXHAUSTED as Inflate.
+  absl::Status Charge(uint64_t principal, std::string bytes, grpc::ByteBuffer* message) const;
 
   int64_t bytes_in_use() const { return bytes_->in_use(); }
 

@@ -7,11 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "proto/common/status_macros.h"
+#include "server/transport/background_thread.h"
 #include "server/transport/benchmark_stream_call.h"
 #include "server/transport/call.h"
 #include "server/transport/execute_codec.h"
 #include "server/transport/execute_stream_call.h"
 #include "server/transport/get_call.h"
+#include "server/transport/inflater.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/inspect_call.h"
 #include "server/transport/put_call.h"
@@ -142,6 +145,24 @@ v1::TensorInfo ToProto(const Residents::Listed& listed, const Engine& engine) {
   return info;
 }
 
+// Answers ListTensors. The list may have megabytes: it is made off gRPC's threads, and counts as
+// the caller's memory until it was sent.
+absl::Status ListTo(const ExecuteDeps& deps, const Unary& unary) {
+  constexpr absl::string_view kMethod = "ListTensors";
+  const absl::StatusOr<Principal> caller = Identify(deps, *unary.context);
+  const absl::StatusOr<Admission> admission = Admit(deps, caller, kMethod);
+  if (!admission.ok()) {
+    LogRefusal(deps, *unary.context, {kMethod, caller, admission.status()});
+    return admission.status();
+  }
+  v1::ListTensorsRequest request;
+  RETURN_IF_ERROR(ParseSmallMessage(deps, unary.message(), &request));
+  v1::ListTensorsResponse list;
+  for (const Residents::Listed& listed : deps.engine->residents().List(caller->name))
+    *list.add_tensors() = ToProto(listed, *deps.engine);
+  return deps.parts.inflater->Charge(caller->id, list.SerializeAsString(), unary.response);
+}
+
 }  // namespace
 
 KernelService::Reactor* KernelService::Execute(Context* context, const grpc::ByteBuffer* request,
@@ -241,13 +262,16 @@ KernelService::Reactor* KernelService::Free(Context* context, const grpc::ByteBu
 KernelService::Reactor* KernelService::ListTensors(Context* context,
                                                    const grpc::ByteBuffer* request,
                                                    grpc::ByteBuffer* response) {
-  return ReplyTo<v1::ListTensorsRequest, v1::ListTensorsResponse>(
-      *deps_, {context, request, response}, "ListTensors",
-      [&](const Principal& caller, const auto&, v1::ListTensorsResponse* answer) {
-        for (const Residents::Listed& listed : deps_->engine->residents().List(caller.name))
-          *answer->add_tensors() = ToProto(listed, *deps_->engine);
-        return absl::OkStatus();
-      });
+  const Unary unary = {context, request, response};
+  auto* const reactor = new WatchedUnary(*deps_, unary);
+  auto answer = [deps = deps_, unary, reactor] {
+    reactor->Finish(EndOf(ListTo(*deps, unary), unary.context));
+  };
+  if (deps_->parts.refusals == nullptr)
+    answer();
+  else
+    deps_->parts.refusals->Add(std::move(answer));
+  return reactor;
 }
 
 }  // namespace warpcall

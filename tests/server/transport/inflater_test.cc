@@ -158,6 +158,24 @@ TEST(InflaterTest, APrincipalHasHalfOfWhatAllHaveTogether) {
   EXPECT_EQ(inflater.bytes_in_use(), 0);
 }
 
+TEST(InflaterTest, AnswersCountUntilNobodyHasThem) {
+  const Inflater inflater(kMib);
+  const std::string text = Text(3 << 18);
+  grpc::ByteBuffer answer;
+  ASSERT_TRUE(inflater.Charge(kAlice, text, &answer).ok());
+  EXPECT_EQ(Flat(answer), text);
+  EXPECT_EQ(inflater.bytes_in_use(), 3 << 18);
+  grpc::ByteBuffer more;
+  EXPECT_TRUE(absl::IsResourceExhausted(inflater.Charge(kAlice, text, &more)));
+  EXPECT_TRUE(inflater.Charge(kBob, "", &more).ok());
+  EXPECT_EQ(Flat(more), "");
+  more.Clear();
+  answer.Clear();
+  EXPECT_TRUE(inflater.Charge(kAlice, text, &answer).ok());
+  answer.Clear();
+  EXPECT_EQ(inflater.bytes_in_use(), 0);
+}
+
 TEST(InflaterTest, LargeMessagesAreInflatedOnAnotherThreadAndSmallOnesAtOnce) {
   Inflater inflater(kBytesMax);
   for (const size_t bytes : {size_t{1} << 10, size_t{4} << 20}) {
