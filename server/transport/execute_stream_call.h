@@ -26,7 +26,10 @@ class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
  public:
   ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context);
 
-  void OnReadDone(bool ok) override { PostRead(ok, caller_->id, &incoming_); }
+  void OnReadDone(bool ok) override {
+    handover_.Take();
+    PostRead(ok, caller_->id, &incoming_);
+  }
 
  private:
   ~ExecuteStreamCall() override = default;

@@ -67,6 +67,7 @@ class PutCall final : public StreamCall<WatchedReader> {
   PutCall(ExecuteDeps* deps, grpc::CallbackServerContext* context, grpc::ByteBuffer* response);
 
   void OnReadDone(bool ok) override {
+    handover_.Take();
     PostRead(ok, reader_.request().request().key().principal, &incoming_);
   }
 

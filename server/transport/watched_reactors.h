@@ -145,9 +145,8 @@ class StreamCall : public Watched, private OpenStream {
     strand_.Post(std::move(event));
   }
   // For OnReadDone of calls whose messages are chunks: inflates `message`, where `ok`, on the
-  // account of `principal`, and posts Read.
+  // account of `principal`, and posts Read. REQUIRES: handover_ was taken.
   void PostRead(bool ok, uint64_t principal, grpc::ByteBuffer* message) {
-    handover_.Take();
     // An end that comes too early is the client's mistake, unless the client left or its deadline
     // passed: gRPC has marked the context by now, though OnCancel may come later.
     if (!ok && context_->IsCancelled())
