@@ -12,27 +12,32 @@ namespace {
 constexpr int64_t kGrainFlops = 256 * 1024;
 
 void FillSlice(const TruthSource& source, int64_t index, Truth* truth) {
-  const Definition& definition = *source.op.definition;
-  const Slice slice = definition.slice(source.problem, index);
-  WARPCALL_DCHECK(slice.first >= 0 && slice.stride > 0 && slice.count > 0, slice.first,
-                  slice.stride, slice.count);
-  std::vector<double> values;
-  values.reserve(static_cast<size_t>(slice.count));
-  definition.evaluate(source.problem, source.inputs, index, [&](absl::Span<const double> more) {
-    values.insert(values.end(), more.begin(), more.end());
-  });
-  const std::vector<ElementError> errors =
-      source.cases.errors(source.problem, source.inputs, index, values);
-  WARPCALL_CHECK(static_cast<int64_t>(values.size()) == slice.count, values.size(), slice.count);
-  WARPCALL_CHECK(errors.size() == values.size(), errors.size(), values.size());
-  int64_t at = slice.first;
-  for (size_t i = 0; i < values.size(); ++i, at += slice.stride) {
-    truth->values[at] = values[i];
-    truth->errors[at] = errors[i];
+  const SliceTruth part = SliceTruthOf(source, index);
+  int64_t at = part.slice.first;
+  for (size_t i = 0; i < part.values.size(); ++i, at += part.slice.stride) {
+    truth->values[at] = part.values[i];
+    truth->errors[at] = part.errors[i];
   }
 }
 
 }  // namespace
+
+SliceTruth SliceTruthOf(const TruthSource& source, int64_t index) {
+  const Definition& definition = *source.op.definition;
+  SliceTruth truth{.slice = definition.slice(source.problem, index), .values = {}, .errors = {}};
+  const Slice& slice = truth.slice;
+  std::vector<double>& values = truth.values;
+  WARPCALL_DCHECK(slice.first >= 0 && slice.stride > 0 && slice.count > 0, slice.first,
+                  slice.stride, slice.count);
+  values.reserve(static_cast<size_t>(slice.count));
+  definition.evaluate(source.problem, source.inputs, index, [&](absl::Span<const double> more) {
+    values.insert(values.end(), more.begin(), more.end());
+  });
+  truth.errors = source.cases.errors(source.problem, source.inputs, index, values);
+  WARPCALL_CHECK(static_cast<int64_t>(values.size()) == slice.count, values.size(), slice.count);
+  WARPCALL_CHECK(truth.errors.size() == values.size(), truth.errors.size(), values.size());
+  return truth;
+}
 
 Truth TruthOf(const TruthSource& source, cpu::ThreadPool& pool) {
   WARPCALL_DCHECK(source.op.definition != nullptr, source.op.name);

@@ -22,6 +22,14 @@ struct TruthSource {
   const Operands& inputs;  // in host memory
 };
 
+// The part of a truth that a slice of the op's definition yields.
+struct SliceTruth {
+  Slice slice;
+  std::vector<double> values;        // in the slice's order, as Truth's
+  std::vector<ElementError> errors;  // one per value
+};
+SliceTruth SliceTruthOf(const TruthSource& source, int64_t index);
+
 // Holds 24 bytes an element.
 Truth TruthOf(const TruthSource& source, cpu::ThreadPool& pool);
 

@@ -38,7 +38,7 @@ bool IsWordCharacter(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-// All members of `node` are among `known`.
+// Checks that all members of `node` are among `known`.
 absl::Status CheckMembers(const JsonNode& node, absl::Span<const absl::string_view> known) {
   ASSIGN_OR_RETURN(const auto members, node.Members());
   for (const auto& [name, member] : members)
@@ -115,7 +115,7 @@ absl::Status ReadTypes(const JsonNode& root, KernelManifest* manifest) {
   return absl::OkStatus();
 }
 
-// Options that read no file and write none.
+// Returns true for options that read no file and write none.
 bool IsAllowedOption(absl::string_view option) {
   for (const absl::string_view exact : {"-std=c++17", "-std=c++20", "--use_fast_math",
                                         "--fmad=true", "--fmad=false", "-lineinfo", "--restrict"})

@@ -133,8 +133,9 @@ Trial::Trial(const Site& site, TrialKernel kernel)
                  kernel_.op->name, kernel_.problem->outputs.size());
 }
 
-// Those of the op's own cases, whose bounds hold for them. Then quarters of an input are of several
-// kinds, and each of them leads once: whoever looks at the first values learns nothing of others.
+// The op's own cases have these kinds, and its bounds hold for them. Then quarters of an input are
+// of several kinds, and each of them leads once: whoever looks at the first values learns nothing
+// of others.
 std::vector<Trial::Kind> Trial::Kinds() const {
   const DataType type = kernel_.problem->inputs[0].data_type;
   const auto is_tried = [&](Fill fill) {
@@ -237,7 +238,7 @@ void Trial::FillQuarters(const TensorSpec& spec, absl::Span<const Fill> quarters
   }
 }
 
-// Every kind once before one comes again.
+// Every kind comes once before one comes again.
 Trial::Remains Trial::NextRemains() {
   if (deck_.empty()) {
     deck_ = {Remains::kZero, Remains::kNan, Remains::kPattern, Remains::kOthersOutput};
@@ -371,8 +372,7 @@ void Trial::JudgeImage(const Placement& placement) {
 
 void Trial::Expect() {
   const Problem& problem = *kernel_.problem;
-  const Definition& definition = *kernel_.op->definition;
-  const int64_t slices = definition.slices(problem);
+  const int64_t slices = kernel_.op->definition->slices(problem);
   std::vector<int64_t> chosen;
   if (problem.outputs[0].elements() <= kElementsMax &&
       kernel_.op->work(problem).flops <= kFlopsMax) {
@@ -388,13 +388,8 @@ void Trial::Expect() {
   expected_.resize(chosen.size());
   site_.pool->ParallelFor(static_cast<int64_t>(chosen.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t index = chosen[static_cast<size_t>(i)];
-      Expected& each = expected_[static_cast<size_t>(i)];
-      each.slice = definition.slice(problem, index);
-      definition.evaluate(problem, inputs, index, [&](absl::Span<const double> values) {
-        each.values.insert(each.values.end(), values.begin(), values.end());
-      });
-      each.errors = cases_.errors(problem, inputs, index, each.values);
+      const auto at = static_cast<size_t>(i);
+      expected_[at] = SliceTruthOf({*kernel_.op, cases_, problem, inputs}, chosen[at]);
     }
   });
 }
@@ -403,7 +398,7 @@ void Trial::Compare() {
   const DataType type = kernel_.problem->outputs[0].data_type;
   const Allowance none;
   std::optional<int64_t> first;
-  for (const Expected& each : expected_) {
+  for (const SliceTruth& each : expected_) {
     for (size_t i = 0; i < each.values.size(); ++i) {
       const int64_t at = each.slice.first + each.slice.stride * static_cast<int64_t>(i);
       const double got = ElementOf(type, output_.data(), at);

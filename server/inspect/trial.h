@@ -95,12 +95,6 @@ class Trial {
  private:
   struct Placement;
   enum class Remains : uint8_t { kZero, kNan, kPattern, kOthersOutput };
-  // The exact values of a slice of the output, and their bounds.
-  struct Expected {
-    Slice slice;
-    std::vector<double> values;
-    std::vector<ElementError> errors;
-  };
   struct Kind {
     std::string name;
     std::vector<Fill> quarters;     // one, or one for each quarter of an input
@@ -140,7 +134,7 @@ class Trial {
   std::vector<char> output_;  // of the last launch
   std::vector<char> others_;  // a right output of other inputs
   std::vector<Remains> deck_;
-  std::vector<Expected> expected_;
+  std::vector<SliceTruth> expected_;
   std::string kind_;
   TrialResult result_;
 };

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "proto/common/status_macros.h"
 #include "server/transport/background_thread.h"
 #include "server/transport/benchmark_stream_call.h"
 #include "server/transport/call.h"
@@ -148,19 +147,13 @@ v1::TensorInfo ToProto(const Residents::Listed& listed, const Engine& engine) {
 // Answers ListTensors. The list may have megabytes: it is made off gRPC's threads, and counts as
 // the caller's memory until it was sent.
 absl::Status ListTo(const ExecuteDeps& deps, const Unary& unary) {
-  constexpr absl::string_view kMethod = "ListTensors";
-  const absl::StatusOr<Principal> caller = Identify(deps, *unary.context);
-  const absl::StatusOr<Admission> admission = Admit(deps, caller, kMethod);
-  if (!admission.ok()) {
-    LogRefusal(deps, *unary.context, {kMethod, caller, admission.status()});
-    return admission.status();
-  }
-  v1::ListTensorsRequest request;
-  RETURN_IF_ERROR(ParseSmallMessage(deps, unary.message(), &request));
-  v1::ListTensorsResponse list;
-  for (const Residents::Listed& listed : deps.engine->residents().List(caller->name))
-    *list.add_tensors() = ToProto(listed, *deps.engine);
-  return deps.parts.inflater->Charge(caller->id, list.SerializeAsString(), unary.response);
+  return AnswerTo<v1::ListTensorsRequest>(
+      deps, unary, "ListTensors", [&](const Principal& caller, const auto&) {
+        v1::ListTensorsResponse list;
+        for (const Residents::Listed& listed : deps.engine->residents().List(caller.name))
+          *list.add_tensors() = ToProto(listed, *deps.engine);
+        return deps.parts.inflater->Charge(caller.id, list.SerializeAsString(), unary.response);
+      });
 }
 
 }  // namespace

@@ -4,11 +4,10 @@
 #include <google/protobuf/message_lite.h>
 #include <grpcpp/grpcpp.h>
 
-#include <utility>
-
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "proto/common/status_macros.h"
 #include "server/transport/caller.h"
 #include "server/transport/request.h"
 #include "server/transport/watched_reactors.h"
@@ -38,20 +37,19 @@ void LogRefusal(const ExecuteDeps& deps, const grpc::CallbackServerContext& cont
 
 grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& message);
 
-// Answers the call with what `fill` makes of its request, unless it was not `admitted`.
-template <typename Request, typename Response>
-grpc::ServerUnaryReactor* ReplyIfAdmitted(
-    const ExecuteDeps& deps, const Unary& unary, absl::Status admitted,
-    absl::FunctionRef<absl::Status(const Request&, Response*)> fill) {
-  auto* const reactor = new WatchedUnary(deps, unary);
-  absl::Status status = std::move(admitted);
+// Has `answer` write the response to a principal that may call `method`; refuses others.
+template <typename Request>
+absl::Status AnswerTo(const ExecuteDeps& deps, const Unary& unary, absl::string_view method,
+                      absl::FunctionRef<absl::Status(const Principal&, const Request&)> answer) {
+  const absl::StatusOr<Principal> caller = Identify(deps, *unary.context);
+  const absl::StatusOr<Admission> admission = Admit(deps, caller, method);
+  if (!admission.ok()) {
+    LogRefusal(deps, *unary.context, {method, caller, admission.status()});
+    return admission.status();
+  }
   Request request;
-  Response response;
-  if (status.ok()) status = ParseSmallMessage(deps, unary.message(), &request);
-  if (status.ok()) status = fill(request, &response);
-  if (status.ok()) *unary.response = ToByteBuffer(response);
-  reactor->Finish(EndOf(status, unary.context));
-  return reactor;
+  RETURN_IF_ERROR(ParseSmallMessage(deps, unary.message(), &request));
+  return answer(*caller, request);
 }
 
 // Answers a principal that may call `method`; refuses others.
@@ -59,12 +57,16 @@ template <typename Request, typename Response>
 grpc::ServerUnaryReactor* ReplyTo(
     const ExecuteDeps& deps, const Unary& unary, absl::string_view method,
     absl::FunctionRef<absl::Status(const Principal&, const Request&, Response*)> fill) {
-  const absl::StatusOr<Principal> caller = Identify(deps, *unary.context);
-  const absl::StatusOr<Admission> admission = Admit(deps, caller, method);
-  if (!admission.ok()) LogRefusal(deps, *unary.context, {method, caller, admission.status()});
-  return ReplyIfAdmitted<Request, Response>(
-      deps, unary, admission.status(),
-      [&](const Request& request, Response* response) { return fill(*caller, request, response); });
+  auto* const reactor = new WatchedUnary(deps, unary);
+  const absl::Status status = AnswerTo<Request>(
+      deps, unary, method, [&](const Principal& caller, const Request& request) -> absl::Status {
+        Response response;
+        RETURN_IF_ERROR(fill(caller, request, &response));
+        *unary.response = ToByteBuffer(response);
+        return absl::OkStatus();
+      });
+  reactor->Finish(EndOf(status, unary.context));
+  return reactor;
 }
 
 // As ReplyTo, where the answer is the same for every principal.
@@ -83,7 +85,14 @@ template <typename Request, typename Response>
 grpc::ServerUnaryReactor* ReplyToAll(
     const ExecuteDeps& deps, const Unary& unary,
     absl::FunctionRef<absl::Status(const Request&, Response*)> fill) {
-  return ReplyIfAdmitted<Request, Response>(deps, unary, absl::OkStatus(), fill);
+  auto* const reactor = new WatchedUnary(deps, unary);
+  Request request;
+  Response response;
+  absl::Status status = ParseSmallMessage(deps, unary.message(), &request);
+  if (status.ok()) status = fill(request, &response);
+  if (status.ok()) *unary.response = ToByteBuffer(response);
+  reactor->Finish(EndOf(status, unary.context));
+  return reactor;
 }
 
 }  // namespace warpcall

@@ -32,8 +32,7 @@ std::string WhyNotOutputs(const v1::ExecuteResponse& response, bool with_data) {
   return "";
 }
 
-// The same for outputs that stay on the device, which have handles: those that the client looks
-// for.
+// Outputs that stay on the device have handles, for which the client looks.
 std::string WhyNotKept(const v1::ExecuteResponse& response) {
   int kept = 0;
   for (const v1::Tensor& output : response.outputs()) {

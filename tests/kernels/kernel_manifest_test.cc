@@ -197,7 +197,7 @@ TEST(KernelManifestTest, AFloatCanBeAnAttribute) {
   EXPECT_EQ(As<float>(launches->launches[0].parameters[2]), 1.0f);
 }
 
-// Of an op that takes one to eight inputs.
+// fused takes one to eight inputs.
 TEST(KernelManifestTest, TheOutputComesBehindTheInputsThatThereAre) {
   Json json = Json::parse(R"json({"name": "n", "op": "fused", "types": ["float32"],
     "attributes": {"expression": "x0 + x1"}, "code": {"kind": "cuda", "entry": "e"},

@@ -32,7 +32,7 @@ using ::testing::StartsWith;
 constexpr int64_t kRows = 7, kColumns = 37;
 constexpr size_t kElements = kRows * kColumns;
 
-// What a kernel on a GPU gets.
+// A kernel on a GPU gets such pointers.
 struct Call {
   const float* x;
   const float* b;
@@ -270,7 +270,7 @@ TEST_F(TrialTest, WritesElsewhereAreFound) {
   });
 }
 
-// What lies behind an input differs from launch to launch.
+// The bytes behind an input differ from launch to launch.
 TEST_F(TrialTest, ReadsElsewhereThatCountAreFound) {
   secret_ = 3;
   kernel_.finite_inputs = true;
@@ -381,7 +381,7 @@ TEST_F(TrialTest, OurKernelsPass) {
   EXPECT_GT(tried, 10);
 }
 
-// So many elements that slices of them are drawn.
+// The output has so many elements that slices of them are drawn.
 TEST_F(TrialTest, LargeOutputsAreSampledAfterTheRun) {
   const Problem large =
       *MakeProblem(SoftmaxOp(), {{DataType::kFloat32, {Trial::kElementsMax / 1024 + 1, 1024}}}, {});
