@@ -3,7 +3,8 @@
 A fork copies gRPC's connections, but none of its threads. Anything the child sends, even the
 end of a call, would land amid the parent's data. So a client belongs to the process that made
 it; in any other process it refuses calls, and leaves gRPC's objects alone until that process
-ends.
+ends. gRPC's own handlers of forks can hang the parent: before a fork they wait for threads that
+wait for its end (https://github.com/grpc/grpc/issues/31885). So the first client turns them off.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def check_may_open() -> None:
     pid = os.getpid()
     if _opened_by is None:
         _opened_by = pid
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read by gRPC's first object
     if _opened_by != pid:
         raise Cancelled(
             f"no client can be made here: process {_opened_by} had made one before process {pid}"

@@ -181,6 +181,28 @@ client.identity(x[:1])
 client.close()
 """
 
+# Forks beside a thread with calls under way. gRPC logs what its handlers of forks do.
+BUSY = BEGIN + """
+client = warpcall.connect(address, timeout=60)
+stop, calls = threading.Event(), []
+
+def busy():
+    while not stop.is_set():
+        calls.append(client.identity(x[:1]))
+
+thread = threading.Thread(target=busy)
+thread.start()
+while len(calls) < 10:
+    time.sleep(0.001)
+print("forks", file=sys.stderr, flush=True)
+for _ in range(20):
+    forked(lambda: None)
+print("end", file=sys.stderr, flush=True)
+stop.set()
+thread.join()
+client.close()
+"""
+
 FIRST = BEGIN + """
 unused = warpcall.aio.connect(address)  # opens nothing yet
 
@@ -192,9 +214,10 @@ forked(child)
 """
 
 
-def start(program, *arguments):
+def start(program, *arguments, **environment):
     return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**ENVIRONMENT, **environment})
 
 
 class ForkTest(unittest.TestCase):
@@ -301,6 +324,16 @@ class ConnectionTest(unittest.TestCase):
                 out, errors = process.communicate(timeout=SECONDS_MAX)
                 self.assertEqual((process.returncode, out), (0, "child ended 0\n"), errors)
                 self.check_untouched(2)
+
+    def test_handlers_of_grpcs_do_not_run(self):
+        """They can hang the parent."""
+        self.go_on.set()
+        process = start(BUSY, self.server.address, GRPC_VERBOSITY="info")
+        self.addCleanup(process.kill)
+        _, errors = process.communicate(timeout=SECONDS_MAX)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertIn("forks\nend\n", errors)
+        self.assertEqual(len(set(self.peers)), 1)
 
     def test_a_child_with_an_idle_client(self):
         self.check_idle(IDLE)
