@@ -1,8 +1,5 @@
 #include "server/compiling.h"
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
 #include "server/process/answer.h"
@@ -10,10 +7,11 @@
 namespace warpcall {
 namespace {
 
+using compiled::CudaCode;
+using compiled::CudaSource;
+
 // More than any program or cubin has.
 constexpr size_t kBytesMax = size_t{1} << 30;
-// Between two options in a request's head.
-constexpr char kBetween = '\n';
 
 }  // namespace
 
@@ -25,8 +23,8 @@ std::unique_ptr<process::Child> CompileProcesses::FindIdle() {
   return idle;
 }
 
-absl::StatusOr<process::Answer> CompileProcesses::CompileOnce(
-    const std::string& source, absl::Span<const std::string> options) {
+absl::StatusOr<process::Answer> CompileProcesses::CompileOnce(const CudaSource& source) {
+  const std::string request = ToBytes(source);
   for (bool is_new = false; !is_new;) {
     std::unique_ptr<process::Child> child = FindIdle();
     is_new = child == nullptr;
@@ -35,7 +33,7 @@ absl::StatusOr<process::Answer> CompileProcesses::CompileOnce(
     }
     const process::Channel& channel = child->channel();
     // One that was idle may have ended before: the next is asked, at last a new one.
-    if (!channel.Send(absl::StrJoin(options, std::string(1, kBetween)), source).ok()) continue;
+    if (!channel.Send("", request).ok()) continue;
     absl::StatusOr<process::Answer> answer = process::ReceiveAnswer(channel, kBytesMax);
     if (!answer.ok()) continue;
     absl::MutexLock lock(&mutex_);
@@ -46,27 +44,32 @@ absl::StatusOr<process::Answer> CompileProcesses::CompileOnce(
       "the compiler's process ended while it compiled this program: a defect of the compiler");
 }
 
-absl::StatusOr<std::string> CompileProcesses::Compile(const std::string& source,
-                                                      absl::Span<const std::string> options) {
-  absl::StatusOr<process::Answer> answer = CompileOnce(source, options);
+absl::StatusOr<CudaCode> CompileProcesses::Compile(const CudaSource& source) {
+  absl::StatusOr<process::Answer> answer = CompileOnce(source);
   if (absl::IsUnavailable(answer.status()) && !careful_.empty()) {
-    std::vector<std::string> careful = {careful_};
-    careful.insert(careful.end(), options.begin(), options.end());
-    absl::StatusOr<process::Answer> again = CompileOnce(source, careful);
+    CudaSource careful = source;
+    careful.options.insert(careful.options.begin(), careful_);
+    absl::StatusOr<process::Answer> again = CompileOnce(careful);
     if (!again.ok() || again->result.ok()) answer = std::move(again);
   }
   if (absl::IsUnavailable(answer.status()))
     return compiled::AsCompileError(absl::InternalError(answer.status().message()));
   if (!answer.ok()) return std::move(answer).status();
-  return std::move(answer->result);
+  if (!answer->result.ok()) return std::move(answer->result).status();
+  return compiled::ParseCudaCode(*answer->result);
+}
+
+absl::StatusOr<std::string> AnswerCompilation(const process::Message& request,
+                                              const compiled::CompileFunction& compile) {
+  ASSIGN_OR_RETURN(const CudaSource source, compiled::ParseCudaSource(request.body));
+  ASSIGN_OR_RETURN(const CudaCode code, compile(source));
+  return ToBytes(code);
 }
 
 absl::Status ServeCompilations(const process::Channel& channel,
                                const compiled::CompileFunction& compile) {
   return process::ServeRequests(channel, [&](const process::Message& request) {
-    const std::vector<std::string> options =
-        absl::StrSplit(request.head, kBetween, absl::SkipEmpty());
-    return compile(request.body, options);
+    return AnswerCompilation(request, compile);
   });
 }
 
@@ -74,21 +77,15 @@ void CompileInOwnProcesses() {
   static CompileProcesses& processes = *new CompileProcesses(
       [] { return process::Child::Start({.role = process::Role::kCompiler}); },
       compiled::kCarefulNvrtc);
-  compiled::SetCompileFunction(
-      [](const std::string& source, absl::Span<const std::string> options) {
-        return processes.Compile(source, options);
-      });
+  compiled::SetCompileFunction([](const CudaSource& source) { return processes.Compile(source); });
 }
 
 int CompilePrograms(const process::Channel& parent) {
   const absl::Status served =
-      ServeCompilations(parent,
-                        [](const std::string& source,
-                           absl::Span<const std::string> options) -> absl::StatusOr<std::string> {
-                          const compiled::Nvrtc* nvrtc;
-                          ASSIGN_OR_RETURN(nvrtc, compiled::LoadNvrtc());
-                          return nvrtc->Compile(source, options);
-                        });
+      ServeCompilations(parent, [](const CudaSource& source) -> absl::StatusOr<CudaCode> {
+        ASSIGN_OR_RETURN(const compiled::Nvrtc* const nvrtc, compiled::LoadNvrtc());
+        return nvrtc->Compile(source);
+      });
   return served.ok() ? 0 : 1;
 }
 

@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/span.h"
+#include "kernels/compiled/cuda_code.h"
 #include "kernels/compiled/nvrtc.h"
 #include "server/process/answer.h"
 #include "server/process/child.h"
@@ -33,13 +33,11 @@ class CompileProcesses {
   // are as many processes as threads ever compiled at once, and they stay. INTERNAL, a
   // CompileError, when the process ends meanwhile, carefully asked as well; RESOURCE_EXHAUSTED when
   // none can be started.
-  absl::StatusOr<std::string> Compile(const std::string& source,
-                                      absl::Span<const std::string> options);
+  absl::StatusOr<compiled::CudaCode> Compile(const compiled::CudaSource& source);
 
  private:
   // UNAVAILABLE when the process ended.
-  absl::StatusOr<process::Answer> CompileOnce(const std::string& source,
-                                              absl::Span<const std::string> options);
+  absl::StatusOr<process::Answer> CompileOnce(const compiled::CudaSource& source);
   // Returns an idle process, or null.
   std::unique_ptr<process::Child> FindIdle();
 
@@ -48,6 +46,11 @@ class CompileProcesses {
   absl::Mutex mutex_;
   std::vector<std::unique_ptr<process::Child>> idle_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Answers one request of the processes that compile, whose body is a CudaSource, with the bytes of
+// a CudaCode.
+absl::StatusOr<std::string> AnswerCompilation(const process::Message& request,
+                                              const compiled::CompileFunction& compile);
 
 // Compiles what comes over `channel` until the other end is closed.
 absl::Status ServeCompilations(const process::Channel& channel,

@@ -15,6 +15,9 @@ namespace {
 using cuda::LoadedKernel;
 using cuda::ToStatus;
 
+// Enough for the first errors, which are the most useful.
+constexpr size_t kLogBytesMax = 2000;
+
 // Returns NVRTC's target of the current device.
 absl::StatusOr<std::string> CurrentTarget() {
   int device = 0;
@@ -44,10 +47,16 @@ std::unique_ptr<Cubins> CubinsFor(const absl::StatusOr<std::string>& target,
   const std::vector<std::string> options = {absl::StrCat("--gpu-architecture=", *target),
                                             "--fmad=false", "-default-device"};
   Cubins::Options cubins;
-  cubins.compile = [nvrtc, options, compile = GetCompileFunction()](const std::string& source) {
-    return compile != nullptr ? compile(source, options) : nvrtc->Compile(source, options);
-  };
   cubins.compiler = absl::StrCat("NVRTC ", nvrtc->version(), " ", absl::StrJoin(options, " "));
+  cubins.compile = [nvrtc, options, name = cubins.compiler, compile = GetCompileFunction()](
+                       const std::string& text) -> absl::StatusOr<std::string> {
+    const CudaSource source = {.text = text, .options = options};
+    absl::StatusOr<CudaCode> code = compile != nullptr ? compile(source) : nvrtc->Compile(source);
+    if (code.ok()) return std::move(code->cubin);
+    if (!IsCompileError(code.status())) return std::move(code).status();
+    return AsCompileError(absl::InternalError(
+        absl::StrCat(name, ": ", ClippedLog(code.status().message(), kLogBytesMax))));
+  };
   cubins.load = Load;
   if (!cache_folder.empty())
     if (absl::StatusOr<DiskCache> disk = DiskCache::Open(cache_folder); disk.ok())

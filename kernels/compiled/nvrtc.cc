@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "kernels/compiled/program.h"
 #include "kernels/cuda/shared_library.h"
 #include "proto/common/check.h"
@@ -43,7 +42,7 @@ CompileFunction& TheCompileFunction() {
   return function;
 }
 
-absl::StatusCode CodeOf(NvrtcApi::Result result) {
+absl::StatusCode CodeOfResult(NvrtcApi::Result result) {
   switch (result) {
     case kOutOfMemory:
       return absl::StatusCode::kResourceExhausted;
@@ -55,13 +54,22 @@ absl::StatusCode CodeOf(NvrtcApi::Result result) {
   }
 }
 
-std::string Clipped(std::string log) {
-  // Drops the log's terminating zero and last newline.
-  log.erase(std::find(log.begin(), log.end(), '\0'), log.end());
-  absl::string_view text = absl::StripSuffix(log, "\n");
-  if (text.size() <= Nvrtc::kLogBytesMax) return std::string(text);
-  return absl::StrCat(text.substr(0, Nvrtc::kLogBytesMax), "... (",
-                      text.size() - Nvrtc::kLogBytesMax, " bytes more)");
+// Reads a text of the program, of the size that `size` reports.
+NvrtcApi::Result Read(NvrtcApi::Program program,
+                      NvrtcApi::Result (*size)(NvrtcApi::Program, size_t*),
+                      NvrtcApi::Result (*read)(NvrtcApi::Program, char*), std::string* text) {
+  size_t bytes = 0;
+  const NvrtcApi::Result result = size(program, &bytes);
+  if (result != kSuccess) return result;
+  text->assign(bytes + 1, '\0');
+  const NvrtcApi::Result done = read(program, text->data());
+  text->resize(bytes);
+  return done;
+}
+
+// Drops the terminating zero and what follows it.
+void EndAtZero(std::string* text) {
+  text->erase(std::find(text->begin(), text->end(), '\0'), text->end());
 }
 
 }  // namespace
@@ -88,6 +96,10 @@ absl::Status Nvrtc::Resolve(const char* file) {
   RETURN_IF_ERROR(library.Resolve("nvrtcCompileProgram", &api_.CompileProgram));
   RETURN_IF_ERROR(library.Resolve("nvrtcGetCUBINSize", &api_.GetCUBINSize));
   RETURN_IF_ERROR(library.Resolve("nvrtcGetCUBIN", &api_.GetCUBIN));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetPTXSize", &api_.GetPTXSize));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetPTX", &api_.GetPTX));
+  RETURN_IF_ERROR(library.Resolve("nvrtcAddNameExpression", &api_.AddNameExpression));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetLoweredName", &api_.GetLoweredName));
   RETURN_IF_ERROR(library.Resolve("nvrtcGetProgramLogSize", &api_.GetProgramLogSize));
   RETURN_IF_ERROR(library.Resolve("nvrtcGetProgramLog", &api_.GetProgramLog));
   RETURN_IF_ERROR(library.Resolve("nvrtcGetErrorString", &api_.GetErrorString));
@@ -137,39 +149,58 @@ absl::StatusOr<std::string> Nvrtc::TargetOf(int architecture) const {
   return absl::StrCat("sm_", architecture, architecture >= kFirstWithOwnCode ? "a" : "");
 }
 
-absl::StatusOr<std::string> Nvrtc::Compile(const std::string& source,
-                                           absl::Span<const std::string> options) const {
-  const auto to_status = [this](NvrtcApi::Result result, absl::string_view what) {
-    if (result == kSuccess) return absl::OkStatus();
-    return absl::Status(CodeOf(result), absl::StrCat("NVRTC ", version_, ": ", what, ": ",
-                                                     api_.GetErrorString(result)));
-  };
-  NvrtcApi::Program program = nullptr;
-  RETURN_IF_ERROR(
-      to_status(api_.CreateProgram(&program, source.c_str(), "program.cu", 0, nullptr, nullptr),
-                "taking a program"));
-  const auto destroy = absl::MakeCleanup([&] { api_.DestroyProgram(&program); });
-  std::vector<const char*> texts;
-  for (const std::string& option : options) texts.push_back(option.c_str());
-  const NvrtcApi::Result compiled =
-      api_.CompileProgram(program, static_cast<int>(texts.size()), texts.data());
-  if (compiled != kSuccess) {
-    size_t bytes = 0;
-    std::string log;
-    if (api_.GetProgramLogSize(program, &bytes) == kSuccess) {
-      log.resize(bytes + 1);
-      if (api_.GetProgramLog(program, log.data()) != kSuccess) log.clear();
-    }
-    absl::Status status =
-        to_status(compiled, absl::StrCat("compiling with ", absl::StrJoin(options, " "), ": ",
-                                         Clipped(std::move(log))));
-    return compiled == kCompilation ? AsCompileError(std::move(status)) : status;
+absl::Status Nvrtc::ToStatus(NvrtcApi::Result result, absl::string_view what) const {
+  if (result == kSuccess) return absl::OkStatus();
+  return absl::Status(CodeOfResult(result), absl::StrCat("NVRTC ", version_, ": ", what, ": ",
+                                                         api_.GetErrorString(result)));
+}
+
+std::string Nvrtc::LogOf(NvrtcApi::Program program) const {
+  std::string log;
+  if (Read(program, api_.GetProgramLogSize, api_.GetProgramLog, &log) != kSuccess) return "";
+  EndAtZero(&log);
+  return ClippedLog(log, kLogBytesMax);
+}
+
+absl::StatusOr<CudaCode> Nvrtc::CodeOf(NvrtcApi::Program program, const CudaSource& source) const {
+  CudaCode code;
+  code.log = LogOf(program);
+  RETURN_IF_ERROR(ToStatus(Read(program, api_.GetCUBINSize, api_.GetCUBIN, &code.cubin),
+                           "asking for the code"));
+  if (source.with_ptx) {
+    RETURN_IF_ERROR(
+        ToStatus(Read(program, api_.GetPTXSize, api_.GetPTX, &code.ptx), "asking for PTX"));
+    EndAtZero(&code.ptx);
   }
-  size_t bytes = 0;
-  RETURN_IF_ERROR(to_status(api_.GetCUBINSize(program, &bytes), "asking for the code's size"));
-  std::string cubin(bytes, '\0');
-  RETURN_IF_ERROR(to_status(api_.GetCUBIN(program, cubin.data()), "asking for the code"));
-  return cubin;
+  for (const std::string& entry : source.entries) {
+    const char* name = nullptr;
+    RETURN_IF_ERROR(ToStatus(api_.GetLoweredName(program, entry.c_str(), &name),
+                             absl::StrCat("asking for the name of ", entry)));
+    code.kernels.emplace_back(name);
+  }
+  return code;
+}
+
+absl::StatusOr<CudaCode> Nvrtc::Compile(const CudaSource& source) const {
+  NvrtcApi::Program program = nullptr;
+  RETURN_IF_ERROR(ToStatus(
+      api_.CreateProgram(&program, source.text.c_str(), source.file.c_str(), 0, nullptr, nullptr),
+      "taking a program"));
+  const auto destroy = absl::MakeCleanup([&] { api_.DestroyProgram(&program); });
+  for (const std::string& entry : source.entries)
+    RETURN_IF_ERROR(ToStatus(api_.AddNameExpression(program, entry.c_str()),
+                             absl::StrCat("taking the entry ", entry)));
+  std::vector<const char*> options;
+  for (const std::string& option : source.options) options.push_back(option.c_str());
+  const NvrtcApi::Result compiled =
+      api_.CompileProgram(program, static_cast<int>(options.size()), options.data());
+  if (compiled == kSuccess) return CodeOf(program, source);
+  const std::string log = LogOf(program);
+  if (compiled == kCompilation)
+    return AsCompileError(
+        absl::InternalError(log.empty() ? "the compiler refused it and gave no reason" : log));
+  return ToStatus(compiled,
+                  absl::StrCat("compiling with ", absl::StrJoin(source.options, " "), ": ", log));
 }
 
 absl::StatusOr<const Nvrtc*> LoadNvrtc() {

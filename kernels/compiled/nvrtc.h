@@ -8,7 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/compiled/cuda_code.h"
 
 namespace warpcall::compiled {
 
@@ -27,6 +29,10 @@ struct NvrtcApi {
   Result (*CompileProgram)(Program, int count, const char* const* options);
   Result (*GetCUBINSize)(Program, size_t* bytes);
   Result (*GetCUBIN)(Program, char* cubin);
+  Result (*GetPTXSize)(Program, size_t* bytes);
+  Result (*GetPTX)(Program, char* ptx);
+  Result (*AddNameExpression)(Program, const char* expression);
+  Result (*GetLoweredName)(Program, const char* expression, const char** name);
   Result (*GetProgramLogSize)(Program, size_t* bytes);
   Result (*GetProgramLog)(Program, char* log);
   const char* (*GetErrorString)(Result);
@@ -41,7 +47,7 @@ inline constexpr char kCarefulNvrtc[] = "--Ofast-compile=min";
 class Nvrtc {
  public:
   // The log may be longer; its first errors are the most useful.
-  static constexpr size_t kLogBytesMax = 2000;
+  static constexpr size_t kLogBytesMax = 60 << 10;
 
   // Opens the first of `files` that exists, and that file's own libraries. UNIMPLEMENTED names the
   // missing file and the reason. REQUIRES: `files` is not empty.
@@ -56,17 +62,19 @@ class Nvrtc {
   absl::StatusOr<std::string> TargetOf(int architecture) const;
   absl::Status CheckTarget(int architecture) const;
 
-  // A cubin. INTERNAL when the source is wrong, a CompileError with the log, cut to fit;
-  // UNIMPLEMENTED when the compiler can't do what the options want; RESOURCE_EXHAUSTED when it ran
-  // out of memory.
-  absl::StatusOr<std::string> Compile(const std::string& source,
-                                      absl::Span<const std::string> options) const;
+  // INTERNAL when the source is wrong, a CompileError whose message is the log. UNIMPLEMENTED when
+  // the compiler can't do what the options want; RESOURCE_EXHAUSTED when it ran out of memory. Cuts
+  // logs to kLogBytesMax.
+  absl::StatusOr<CudaCode> Compile(const CudaSource& source) const;
 
  private:
   Nvrtc() = default;
   absl::Status Resolve(const char* file);
   absl::Status OpenBuiltins() const;
   absl::Status AskArchitectures();
+  absl::Status ToStatus(NvrtcApi::Result result, absl::string_view what) const;
+  std::string LogOf(NvrtcApi::Program program) const;
+  absl::StatusOr<CudaCode> CodeOf(NvrtcApi::Program program, const CudaSource& source) const;
 
   NvrtcApi api_ = {};
   std::string version_;
@@ -77,8 +85,7 @@ class Nvrtc {
 absl::StatusOr<const Nvrtc*> LoadNvrtc();
 
 // Compiles with Nvrtc::Compile's contract.
-using CompileFunction = std::function<absl::StatusOr<std::string>(
-    const std::string& source, absl::Span<const std::string> options)>;
+using CompileFunction = std::function<absl::StatusOr<CudaCode>(const CudaSource&)>;
 // Makes later Compilers compile by `function`, in another process for example. Earlier ones, and
 // those made after null, compile by NVRTC in this process. Not thread-safe.
 void SetCompileFunction(CompileFunction function);

@@ -1,11 +1,13 @@
 // The source of code compiled at run time, and its machine code.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace warpcall::compiled {
 
@@ -25,6 +27,8 @@ struct Program {
 // The compiler's refusal of a source, as it is known wherever its status gets to.
 absl::Status AsCompileError(absl::Status status);
 bool IsCompileError(const absl::Status& status);
+// A compiler's log without its last newline, cut to fit.
+std::string ClippedLog(absl::string_view log, size_t bytes_max);
 
 // A program's machine code. Derived classes add the device's handles.
 class Cubin {

@@ -149,9 +149,9 @@ void ExpectNvrtcTakes(const std::vector<Sample>& samples) {
   const absl::StatusOr<const compiled::Nvrtc*> nvrtc = compiled::LoadNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status();
   for (const Sample& sample : samples) {
-    const absl::StatusOr<std::string> cubin = (*nvrtc)->Compile(
-        sample.kernel.source, {"--gpu-architecture=sm_90a", "--fmad=false", "-default-device"});
-    ASSERT_TRUE(cubin.ok()) << cubin.status() << sample.name << "\n" << sample.kernel.source;
+    const absl::StatusOr<compiled::CudaCode> code = (*nvrtc)->Compile(
+        {sample.kernel.source, {"--gpu-architecture=sm_90a", "--fmad=false", "-default-device"}});
+    ASSERT_TRUE(code.ok()) << code.status() << sample.name << "\n" << sample.kernel.source;
   }
 }
 

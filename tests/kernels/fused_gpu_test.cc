@@ -101,8 +101,8 @@ absl::StatusOr<std::unique_ptr<process::Child>> ForkCompiler() {
   if (fork() == 0) {
     close(sockets.first.get());
     ServeCompilations(process::Channel(std::move(sockets.second)),
-                      [](const std::string& source, absl::Span<const std::string> options) {
-                        return (*compiled::LoadNvrtc())->Compile(source, options);
+                      [](const compiled::CudaSource& source) {
+                        return (*compiled::LoadNvrtc())->Compile(source);
                       })
         .IgnoreError();
     _exit(0);
@@ -115,9 +115,7 @@ class FusedGpuTest : public ::testing::Test {
   static void SetUpTestSuite() {
     static auto& processes = *new CompileProcesses(ForkCompiler, compiled::kCarefulNvrtc);
     compiled::SetCompileFunction(
-        [](const std::string& source, absl::Span<const std::string> options) {
-          return processes.Compile(source, options);
-        });
+        [](const compiled::CudaSource& source) { return processes.Compile(source); });
   }
   static void TearDownTestSuite() { compiled::SetCompileFunction(nullptr); }
 
