@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "proto/common/utf8.h"
 #include "server/log_writer.h"
 
 namespace warpcall {
@@ -54,36 +55,11 @@ std::string LogfmtLine(absl::string_view time, absl::string_view level, absl::st
   return line;
 }
 
-// Length of the UTF-8 sequence of several bytes that `text` begins with, 0 where there is none:
-// table 3-7 of the Unicode standard.
-size_t SequenceBytes(absl::string_view text) {
-  struct Form {
-    unsigned char first_min, first_max, second_min, second_max;
-    size_t bytes;
-  };
-  constexpr Form kForms[] = {{0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
-                             {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3},
-                             {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
-                             {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
-  const auto in = [&](size_t at, unsigned char low, unsigned char high) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    return byte >= low && byte <= high;
-  };
-  for (const Form& form : kForms) {
-    if (!in(0, form.first_min, form.first_max)) continue;
-    if (text.size() < form.bytes || !in(1, form.second_min, form.second_max)) return 0;
-    for (size_t i = 2; i < form.bytes; ++i)
-      if (!in(i, 0x80, 0xBF)) return 0;
-    return form.bytes;
-  }
-  return 0;
-}
-
 void AppendJsonString(absl::string_view text, std::string* line) {
   line->push_back('"');
   while (!text.empty()) {
     const auto byte = static_cast<unsigned char>(text.front());
-    size_t bytes = byte < 0x80 ? 1 : SequenceBytes(text);
+    size_t bytes = byte < 0x80 ? 1 : Utf8SequenceBytes(text);
     if (bytes == 0) {
       line->append("\\ufffd");
       bytes = 1;

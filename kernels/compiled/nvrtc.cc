@@ -209,6 +209,11 @@ absl::StatusOr<const Nvrtc*> LoadNvrtc() {
   return &*nvrtc;
 }
 
+absl::StatusOr<CudaCode> CompileByNvrtc(const CudaSource& source) {
+  ASSIGN_OR_RETURN(const Nvrtc* const nvrtc, LoadNvrtc());
+  return nvrtc->Compile(source);
+}
+
 void SetCompileFunction(CompileFunction function) { TheCompileFunction() = std::move(function); }
 const CompileFunction& GetCompileFunction() { return TheCompileFunction(); }
 

@@ -83,6 +83,8 @@ class Nvrtc {
 
 // The newest version that is known to work, opened once per process. Thread-safe.
 absl::StatusOr<const Nvrtc*> LoadNvrtc();
+// Compiles with it; LoadNvrtc's error where there is none.
+absl::StatusOr<CudaCode> CompileByNvrtc(const CudaSource& source);
 
 // Compiles with Nvrtc::Compile's contract.
 using CompileFunction = std::function<absl::StatusOr<CudaCode>(const CudaSource&)>;
