@@ -80,13 +80,4 @@ void CompileInOwnProcesses() {
   compiled::SetCompileFunction([](const CudaSource& source) { return processes.Compile(source); });
 }
 
-int CompilePrograms(const process::Channel& parent) {
-  const absl::Status served =
-      ServeCompilations(parent, [](const CudaSource& source) -> absl::StatusOr<CudaCode> {
-        ASSIGN_OR_RETURN(const compiled::Nvrtc* const nvrtc, compiled::LoadNvrtc());
-        return nvrtc->Compile(source);
-      });
-  return served.ok() ? 0 : 1;
-}
-
 }  // namespace warpcall

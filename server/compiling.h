@@ -59,7 +59,4 @@ absl::Status ServeCompilations(const process::Channel& channel,
 // From then on this process compiles in processes of their own.
 void CompileInOwnProcesses();
 
-// The main function of such a process. Returns its exit status.
-int CompilePrograms(const process::Channel& parent);
-
 }  // namespace warpcall

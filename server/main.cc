@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "kernels/compiled/counts.h"
 #include "kernels/compiled/disk_cache.h"
+#include "kernels/compiled/nvrtc.h"
 #include "proto/common/status_macros.h"
 #include "proto/common/steady_wait.h"
 #include "server/access_files.h"
@@ -29,6 +30,7 @@
 #include "server/engine/tuning_cache.h"
 #include "server/exposure.h"
 #include "server/flag_check.h"
+#include "server/foreign_compiler.h"
 #include "server/inspect/inspector.h"
 #include "server/inspect_main.h"
 #include "server/log.h"
@@ -382,27 +384,41 @@ absl::StatusOr<int> RunServer(const Config& config, std::optional<StartWatch>* s
   return Serve(config, start_watch);
 }
 
+// Ends the process at once: what tools do at the end of a process is out of a confined one's reach.
+[[noreturn]] void RunCompiler(const process::RoleFlags& flags, const absl::Status& confined,
+                              const process::Channel& parent) {
+  if (!confined.ok())
+    Log(LogLevel::kDebug, "a compiler is not confined", {{"error", confined.message()}});
+  const absl::Status served =
+      flags.foreign ? ServeForeignCompilation(parent, confined, compiled::CompileByNvrtc)
+                    : ServeCompilations(parent, compiled::CompileByNvrtc);
+  EndProcess(served.ok() ? kDone : kFailed);
+}
+
 // Runs a child process that a server started.
 absl::StatusOr<int> RunChild(process::Role role, absl::Span<const std::string> words) {
   process::RoleFlags flags;
   ASSIGN_OR_RETURN(flags, process::ParseRoleFlags(role, words));
+  const bool compiles = role == process::Role::kCompiler;
+  // Before it has threads.
+  const absl::Status confined = compiles ? ConfineCompiler(flags) : absl::OkStatus();
   LogLevel level = LogLevel::kInfo;
   LogFormat format = LogFormat::kLogfmt;
   ParseLogLevel(flags.log_level, &level);
   ParseLogFormat(flags.log_format, &format);
   RETURN_IF_ERROR(SetUp(level, format));
-  // Any thread that compiles may have started a compiler, and it outlives the thread.
+  // Any thread that compiles may have started a compiler of programs, and it outlives the thread.
   const process::Channel* parent;
-  ASSIGN_OR_RETURN(
-      parent, process::JoinParent(role == process::Role::kCompiler ? process::Bound::kToChannel
-                                                                   : process::Bound::kToThread));
+  ASSIGN_OR_RETURN(parent,
+                   process::JoinParent(compiles && !flags.foreign ? process::Bound::kToChannel
+                                                                  : process::Bound::kToThread));
   switch (role) {
     case process::Role::kInspect:
       return RunInspection(flags, *parent);
     case process::Role::kSelfTest:
       return TryRows(flags, *parent);
     case process::Role::kCompiler:
-      return CompilePrograms(*parent);
+      RunCompiler(flags, confined, *parent);
     case process::Role::kWorker:
       break;
   }

@@ -21,7 +21,7 @@ constexpr size_t kRequestBytesMax = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
-absl::Status SendAnswer(const Channel& channel, const Answer& answer) {
+std::string AnswerHead(const Answer& answer) {
   const absl::Status& status = answer.result.status();
   const auto pushback_ms = RetryPushbackMs(status);
   AnswerHeader header;
@@ -30,10 +30,13 @@ absl::Status SendAnswer(const Channel& channel, const Answer& answer) {
   header.more = answer.more ? 1 : 0;
   header.is_compile_error = compiled::IsCompileError(status) ? 1 : 0;
   header.pushback_ms = pushback_ms.value_or(0);
-  return channel.Send(
-      absl::StrCat(Channel::BytesOf(header),
-                   status.message().substr(0, Channel::kHeadBytesMax - sizeof(header))),
-      answer.result.ok() ? absl::string_view(*answer.result) : "");
+  return absl::StrCat(Channel::BytesOf(header),
+                      status.message().substr(0, Channel::kHeadBytesMax - sizeof(header)));
+}
+
+absl::Status SendAnswer(const Channel& channel, const Answer& answer) {
+  return channel.Send(AnswerHead(answer),
+                      answer.result.ok() ? absl::string_view(*answer.result) : "");
 }
 
 absl::StatusOr<Answer> ReceiveAnswer(const Channel& channel, size_t bytes_max) {

@@ -28,6 +28,9 @@ struct Answer {
   bool more = false;  // a part: another answer follows
 };
 
+// Returns the head of the answer, which SendAnswer sends.
+std::string AnswerHead(const Answer& answer);
+
 // Sends the status with its retry pushback and whether it is a compiler's (AsCompileError). Cuts a
 // message that is too long for the head.
 absl::Status SendAnswer(const Channel& channel, const Answer& answer);

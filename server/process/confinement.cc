@@ -63,11 +63,15 @@ absl::Status Limit(int resource, int64_t limit, int64_t hard_limit) {
   return Missing(absl::StrCat("limiting resource ", resource, " to ", limit));
 }
 
+// CPU time for whoever catches SIGXCPU. A busy host may account for seconds at once.
+constexpr int64_t kLastSeconds = 5;
+
 absl::Status SetLimits(const Confinement& confinement) {
   RETURN_IF_ERROR(Limit(RLIMIT_CORE, 0, 0));
   if (confinement.silent) RETURN_IF_ERROR(Limit(RLIMIT_FSIZE, 0, 0));
   if (confinement.cpu_seconds > 0)
-    RETURN_IF_ERROR(Limit(RLIMIT_CPU, confinement.cpu_seconds, confinement.cpu_seconds + 1));
+    RETURN_IF_ERROR(
+        Limit(RLIMIT_CPU, confinement.cpu_seconds, confinement.cpu_seconds + kLastSeconds));
   if (confinement.address_space_bytes > 0 && kLimitsMemory)
     RETURN_IF_ERROR(
         Limit(RLIMIT_AS, confinement.address_space_bytes, confinement.address_space_bytes));

@@ -16,7 +16,7 @@ extern const bool kLimitsMemory;
 struct Confinement {
   std::vector<std::string> folders = {};  // files below them stay readable
   // Limits the process's whole address space, where kLimitsMemory, and its CPU time; 0: no limit.
-  // SIGXCPU comes at the limit, SIGKILL a second later.
+  // SIGXCPU comes at the limit, SIGKILL five seconds later.
   int64_t address_space_bytes = 0;
   int64_t cpu_seconds = 0;
   // Also writes no file, log included, and forgets its environment.

@@ -32,6 +32,8 @@ void VisitFlags(Flags& flags, const Visit& visit) {
   visit("unavailable_row", flags.unavailable_rows);
   visit("depth", flags.depth);
   visit("rows", flags.rows);
+  visit("foreign", flags.foreign);
+  visit("cuda_include", flags.cuda_include);
   visit("lanes", flags.lanes);
 }
 

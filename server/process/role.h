@@ -38,6 +38,9 @@ struct RoleFlags {
   // Self-test flags.
   std::string depth = {};  // --self_test
   std::vector<int64_t> rows = {};
+  // Compiler flags.
+  bool foreign = false;           // compiles one source of a user, and ends
+  std::string cuda_include = {};  // the toolkit's headers; inspections pass it on
   // Worker flags.
   int64_t lanes = 1;  // ordinary ones
 };

@@ -100,10 +100,7 @@ absl::StatusOr<std::unique_ptr<process::Child>> ForkCompiler() {
   ASSIGN_OR_RETURN(sockets, process::MakeSockets(SOCK_STREAM));
   if (fork() == 0) {
     close(sockets.first.get());
-    ServeCompilations(process::Channel(std::move(sockets.second)),
-                      [](const compiled::CudaSource& source) {
-                        return (*compiled::LoadNvrtc())->Compile(source);
-                      })
+    ServeCompilations(process::Channel(std::move(sockets.second)), compiled::CompileByNvrtc)
         .IgnoreError();
     _exit(0);
   }

@@ -221,13 +221,15 @@ TEST(RoleTest, EveryFlagComesBackFromItsWords) {
                              .unavailable_rows = {"3:no --such=thing, here", "7:"},
                              .depth = "full",
                              .rows = {4, 0},
+                             .foreign = true,
+                             .cuda_include = "/an include folder",
                              .lanes = 3};
     const Words words = ToWords(flags);
     ASSERT_EQ(FindRole(words.front()), role);
     const auto read = ParseRoleFlags(role, absl::MakeConstSpan(words).subspan(1));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(ToWords(*read), words);
-    EXPECT_EQ(words.size(), 15u);  // the role, and two of unavailable_rows
+    EXPECT_EQ(words.size(), 17u);  // the role, and two of unavailable_rows
     EXPECT_EQ(read->unavailable_rows, flags.unavailable_rows);
     EXPECT_EQ(read->rows, flags.rows);
   }
