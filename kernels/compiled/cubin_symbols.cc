@@ -35,7 +35,7 @@ absl::StatusOr<T> ReadAt(absl::string_view file, uint64_t offset) {
 absl::StatusOr<Elf64_Shdr> SectionAt(absl::string_view file, const Elf64_Ehdr& header,
                                      uint64_t index) {
   if (index >= header.e_shnum) return Malformed("there is no section", index);
-  // A product of 16 bits by 6; the sum may wrap, which ReadAt finds or which is harmless.
+  // The sum may wrap: any place within the file is safe to read.
   return ReadAt<Elf64_Shdr>(file, header.e_shoff + index * sizeof(Elf64_Shdr));
 }
 

@@ -303,6 +303,33 @@ def https():
     yield "long", b"GET /" + 8200 * b"x" + b" HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
+def compilers():
+    def texts(*each):
+        return b"".join(struct.pack("<Q", len(text)) + text for text in each)
+
+    def elf(symbols):
+        names, table = b"\0", 24 * b"\0"
+        for name, section in symbols:
+            table += struct.pack("<IBBHQQ", len(names), 0, 0, section, 0, 0)
+            names += name + b"\0"
+        sections = 64 + len(names) + len(table)
+        header = struct.pack("<4sBBBB8xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, 0x41, 2, 190, 1, 0, 0, sections,
+                             0, 64, 56, 0, 64, 3, 0)
+        return (header + names + table + 64 * b"\0" + struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 64, len(names), 0, 0, 1, 0)
+                + struct.pack("<IIQQQQIIQQ", 0, 2, 0, 0, 64 + len(names), len(table), 1, 0, 8, 24))
+    yield "code", b"\x00" + texts(b"cubin", b"ptx", b"log", texts(b"f", b"g"))
+    yield "code_short", b"\x00" + texts(b"cubin", b"ptx", b"log")
+    yield "code_size", b"\x00" + texts(b"cubin") + struct.pack("<Q", 1 << 63)
+    yield "source", b"\x01" + texts(b"text", texts(b"-O"), b"f.cu", texts(b"f<T>"), b"1")
+    yield "source_truth", b"\x01" + texts(b"text", b"", b"f.cu", b"", b"2")
+    yield "cubin", b"\x02" + elf([(b"f", 1), (b"vprintf", 0)])
+    yield "cubin_cut", b"\x02" + elf([(b"f", 1), (b"vprintf", 0)])[:-20]
+    yield "cubin_far", b"\x02" + elf([(b"f", 1)])[:40] + 8 * b"\xff" + elf([(b"f", 1)])[48:]
+    yield "made_cubin", b"\x03\x02\x00\x07vprintf\x01\x01f\x00\x00\x00"
+    yield "made_cubin_wrong", b"\x03\x01\x00\x04free\x01\x48\x00\x07\xff\xff\xff\xff\x00\x00"
+    yield "log", b"\x04\x20a\x1b[31mb\xff\xc2\x85\xed\xa0\x80\xf0\x9f\x98\x80\x00\r\n"
+
+
 def cubin_files():
     def written(data, version=1, key=b"key"):
         return (struct.pack("<8sIIQ", b"warpcubn", version, 0, len(data)) + hashlib.sha256(key).digest()
@@ -404,7 +431,7 @@ TARGETS = {"access_file_fuzz": access_files,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,
            "http_fuzz": https, "traceparent_fuzz": traceparents, "expression_fuzz": expressions,
            "manifest_fuzz": manifests,
-           "cubin_file_fuzz": cubin_files, "tuning_fuzz": tuning_tables}
+           "compiler_fuzz": compilers, "cubin_file_fuzz": cubin_files, "tuning_fuzz": tuning_tables}
 
 
 def main(corpus):

@@ -6,6 +6,7 @@ absl::Span<const FuzzTarget> FuzzTargets() {
   static constexpr FuzzTarget kTargets[] = {
       {"access_file_fuzz", FuzzAccessFile},
       {"client_response_fuzz", FuzzClientResponse},
+      {"compiler_fuzz", FuzzCompiler},
       {"cubin_file_fuzz", FuzzCubinFile},
       {"expression_fuzz", FuzzExpression},
       {"http_fuzz", FuzzHttp},

@@ -23,6 +23,8 @@ std::string FuzzClientResponse(absl::string_view input);
 std::string FuzzNpy(absl::string_view input);
 // A file of code compiled at run time, in a folder that processes share.
 std::string FuzzCubinFile(absl::string_view input);
+// Messages of processes that compile users' source, its cubin and its log.
+std::string FuzzCompiler(absl::string_view input);
 // Messages of a worker process to the server, and of the server to a worker.
 std::string FuzzWorker(absl::string_view input);
 // The answer of a process that looked into something, and the request that it gets.
