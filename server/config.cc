@@ -238,6 +238,10 @@ void AddMainFlags(CLI::App* app, Config* config) {
   app->add_option("--compile_cache", config->compile_cache,
                   "Folder to keep kernels compiled at run time in, for the next start and for "
                   "other servers; created if missing");
+  app->add_option("--cuda_include", config->cuda_include,
+                  "Folder with the CUDA toolkit's headers, which pushed kernels may include")
+      ->check(CLI::ExistingDirectory)
+      ->default_str("that of the build's toolkit, if it is there");
   app->add_option("--tuning_cache", config->tuning_cache,
                   "File to keep Tune's choice of the fastest implementations in, for the next "
                   "start; created if missing");

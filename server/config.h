@@ -50,6 +50,7 @@ struct Config {
   double inspect_seconds = 600;
   int inspect_queue = 8;
   std::string compile_cache;  // empty: what is compiled at run time is not kept
+  std::string cuda_include;   // empty: the build's, see CudaInclude
   std::string tuning_cache;   // empty: what is measured is not kept
   bool allow_shared_memory = false;
   std::string tls_cert;  // empty: no TLS

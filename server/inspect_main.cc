@@ -13,6 +13,7 @@
 #include "kernels/registry.h"
 #include "proto/common/status_macros.h"
 #include "server/devices.h"
+#include "server/options.h"
 #include "server/process/answer.h"
 #include "server/self_test_main.h"
 #include "server/transport/inquiry.h"
@@ -106,7 +107,8 @@ absl::StatusOr<std::unique_ptr<process::Child>> StartInspection(const inspect::I
                                 .traceparent = inquiry.traceparent,
                                 .in_parts = inquiry.in_parts,
                                 .deadline_ns = inquiry.deadline_ns,
-                                .unavailable_rows = UnavailableRows(registry)});
+                                .unavailable_rows = UnavailableRows(registry),
+                                .cuda_include = CudaInclude(config)});
 }
 
 int RunInspection(const process::RoleFlags& flags, const process::Channel& parent) {

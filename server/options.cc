@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <system_error>
 
 #include "server/runtime/cpu/control_group.h"
 #include "server/runtime/cpu/cpu_device.h"
@@ -65,6 +67,12 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.create_executor = CreateExecutor;
   options.on_devices_lost = [] { kill(getpid(), kDevicesLost); };
   return options;
+}
+
+std::string CudaInclude(const Config& config) {
+  if (!config.cuda_include.empty()) return config.cuda_include;
+  std::error_code ignored;
+  return std::filesystem::is_directory(WARPCALL_CUDA_INCLUDE, ignored) ? WARPCALL_CUDA_INCLUDE : "";
 }
 
 absl::Duration BusyPoll(const Config& config) {

@@ -1,6 +1,8 @@
 // Derives the options of devices, lanes and threads from the flags.
 #pragma once
 
+#include <string>
+
 #include "absl/time/time.h"
 #include "server/config.h"
 #include "server/devices.h"
@@ -13,6 +15,8 @@ namespace warpcall {
 DeviceOptions ToDeviceOptions(const Config& config);
 // Lanes send kDevicesLost when they are.
 EngineOptions ToEngineOptions(const Config& config);
+// Returns the folder of --cuda_include, or that of the toolkit of this build; empty: there is none.
+std::string CudaInclude(const Config& config);
 absl::Duration BusyPoll(const Config& config);
 ThreadNeeds ToThreadNeeds(const Config& config);
 

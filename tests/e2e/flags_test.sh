@@ -81,6 +81,8 @@ checked 2 'staging_mib: 511' --staging_mib=511
 checked 2 'No such file' --tuning_cache=nowhere/tuning
 checked 2 'it can'\''t be made' --compile_cache=/nowhere/kept
 checked 2 'No such file' "--tuning_cache=$folder/kept/tuning" "--compile_cache=$folder"
+checked 0 'are valid' "--cuda_include=$folder"
+checked 2 '/nowhere/include' --cuda_include=/nowhere/include
 checked 2 --token_file --listen=0.0.0.0:8470
 checked 2 '"tpu:0" is not a device' --devices=cpu,tpu:0
 checked 2 '"cuda:" is not a device' --devices=cuda:
@@ -93,7 +95,7 @@ fractions=$(grep -oP '^ *--\K\w+(?= FLOAT)' <<<"$help")
 [ "$(wc -w <<<"$fractions")" -ge 6 ] || { echo "--help has few flags with fractions: $fractions"; failures=1; }
 for flag in $fractions; do refused "--$flag=nan" "$flag" nan 'not in range'; done
 for flag in listen metrics_listen devices gpus_min lanes_per_device busy_poll_us pollers staging_mib max_message_mib queue_limit \
-  queue_mib reception_mib resident_mib resident_ttl_seconds resident_ttl_seconds_max lame_duck_seconds drain_seconds max_run_seconds max_connection_age_seconds send_seconds self_test compile_cache tuning_cache \
+  queue_mib reception_mib resident_mib resident_ttl_seconds resident_ttl_seconds_max lame_duck_seconds drain_seconds max_run_seconds max_connection_age_seconds send_seconds self_test compile_cache cuda_include tuning_cache \
   check check_flags log_level log_format flagfile inspect inspect_seconds inspect_queue allow_shared_memory \
   otlp_endpoint otlp_sample_ratio load_reports tls_cert tls_key tls_client_ca token_file policy_file insecure; do
   [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }
