@@ -9,7 +9,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/attributes.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
@@ -152,6 +151,12 @@ absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> i
   return problem;
 }
 
+std::string InputsToString(const Problem& problem) {
+  return absl::StrJoin(problem.inputs, ", ", [](std::string* text, const TensorSpec& input) {
+    absl::StrAppend(text, ToString(input));
+  });
+}
+
 const char* FamilyName(Family family) {
   switch (family) {
     case Family::kReference:
@@ -168,6 +173,8 @@ const char* FamilyName(Family family) {
       return "compiled";
     case Family::kLibrary:
       return "library";
+    case Family::kPushed:
+      return "pushed";
   }
   return "unknown";
 }

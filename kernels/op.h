@@ -82,6 +82,9 @@ struct Problem {
   }
 };
 
+// The inputs: "float32[2,3], float32[3]".
+std::string InputsToString(const Problem& problem);
+
 // Lower bound of the cost of the op's definition, whatever the implementation.
 struct Work {
   int64_t bytes = 0;  // inputs read once + outputs written once
@@ -195,6 +198,12 @@ size_t BytesOf(const Op& op, const Problem& problem, OperandRole role);
 // and count is PartsOf(op, problem) for an op without independent parts.
 Problem TakeParts(const Op& op, const Problem& problem, int64_t count);
 
+using AttributeValues = absl::InlinedVector<AttributeValue, 3>;  // in the op's order
+// Those given, and the defaults of the others. INVALID_ARGUMENT names an attribute that the op does
+// not have, has with another type or requires, or a value that it does not take.
+absl::StatusOr<AttributeValues> CompleteAttributes(const Op& op,
+                                                   absl::Span<const NamedAttribute> given);
+
 // Checks the number of inputs, each spec, each attribute (name, type, allowed values) and the op's
 // own rule. INVALID_ARGUMENT otherwise, naming value and limit.
 absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> inputs,
@@ -228,7 +237,17 @@ struct LaunchShape {
   int64_t local_memory_bytes = 0;   // per thread: what does not fit into its registers
 };
 
-enum class Family : uint8_t { kReference, kCpu, kManual, kCuda, kTriton, kCompiled, kLibrary };
+// kPushed: a caller's own, which no catalog has.
+enum class Family : uint8_t {
+  kReference,
+  kCpu,
+  kManual,
+  kCuda,
+  kTriton,
+  kCompiled,
+  kLibrary,
+  kPushed,
+};
 const char* FamilyName(Family family);
 
 class Plan;  // kernels/plan.h

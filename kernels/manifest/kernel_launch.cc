@@ -5,8 +5,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "kernels/attributes.h"
 #include "kernels/manifest/kernel_manifest.h"
 #include "kernels/manifest/kernel_names.h"
 #include "proto/common/check.h"
@@ -23,12 +21,6 @@ constexpr int64_t kScratchBytesMax = int64_t{1} << 40;
 
 absl::Status Wrong(absl::string_view member, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(member, ": ", what));
-}
-
-std::string TextOf(const Problem& problem) {
-  return absl::StrJoin(problem.inputs, ", ", [](std::string* text, const TensorSpec& input) {
-    absl::StrAppend(text, ToString(input));
-  });
 }
 
 class Launcher {
@@ -165,8 +157,8 @@ absl::Status CheckTaken(const KernelManifest& manifest, const Problem& problem,
     ASSIGN_OR_RETURN(const int64_t holds,
                      launcher.Evaluate(absl::StrCat("requires[", i, "]"), requirement, 0, 1));
     if (holds == 0)
-      return absl::InvalidArgumentError(
-          absl::StrCat("the kernel requires ", requirement.text(), ", got ", TextOf(problem)));
+      return absl::InvalidArgumentError(absl::StrCat("the kernel requires ", requirement.text(),
+                                                     ", got ", InputsToString(problem)));
   }
   return absl::OkStatus();
 }
@@ -183,7 +175,7 @@ absl::StatusOr<KernelLaunches> LaunchesFor(const KernelManifest& manifest, const
     absl::StatusOr<KernelLaunch> launch = launcher.LaunchOf(entry);
     if (!launch.ok())
       return absl::InvalidArgumentError(
-          absl::StrCat(launch.status().message(), ", for ", TextOf(problem)));
+          absl::StrCat(launch.status().message(), ", for ", InputsToString(problem)));
     launches.launches.push_back(*std::move(launch));
   }
   return launches;

@@ -12,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "kernels/attributes.h"
 #include "kernels/manifest/json_node.h"
 #include "kernels/manifest/kernel_names.h"
 #include "proto/common/status_macros.h"

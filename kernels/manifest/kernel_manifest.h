@@ -7,22 +7,22 @@
 //   inputs         "any" (default), or "finite": infinities and NaN are not judged
 //   code           {"kind": "cuda", "entry": NAME, "options": [...]}
 //   args           the entry's parameters, in its order: "x.ptr", "y.ptr", "scratch.ptr", or a
-//   value
-//                  and its type: "rows:i64", "attr.epsilon:f32", "1.5:f32", "zero:u64"
+//                  value and its type: "rows:i64", "attr.epsilon:f32", "1.5:f32", "zero:u64"
 //   launch         {"grid": [X, Y, Z], "block": [X, Y, Z], "shared": BYTES}; Y, Z and shared may
-//   lack kernels        in place of entry, args and launch: a list of {"entry", "args", "launch"},
-//   run in
-//                  order
+//                  lack
+//   kernels        in place of entry, args and launch: a list of {"entry", "args", "launch"}, run
+//                  in order
 //   scratch        bytes; scratch_zero: true: zeroed before each launch
 //   requires       conditions on shapes
 //   examples       problems as lists of shapes, which others are drawn around
 //   deterministic  true (default): the same bits each time
+//
 // Grids, blocks, shared, scratch, values and conditions are integer expressions (or numbers) over
-//   OPERAND.shape[I], .rank, .elements, .bytes   of any input by its name, and of the output: y or
-//   c rows, cols, elements                         of input 0: cols is its last dimension m, n, k,
-//   batch                               for matmul and linear attr.NAME an attribute that is an
-//   integer or a truth value sm_count, zero                               multiprocessors of the
-//   device; 0
+//   OPERAND.shape[I], .rank, .elements, .bytes   of an input by its name, or of the output: y, c
+//   rows, cols, elements   of input 0: cols is its last dimension
+//   m, n, k, batch         for matmul and linear
+//   attr.NAME              an attribute that is an integer or a truth value
+//   sm_count, zero         multiprocessors of the device; 0
 #pragma once
 
 #include <cstdint>

@@ -29,6 +29,25 @@ constexpr size_t kRoundBytes = size_t{16} << 20;
 // Freed memory of tensors that stayed, kept for the next ones: the rest is for kernels.
 constexpr uint64_t kResidentKeptBytes = uint64_t{256} << 20;
 
+// Dense multiply-adds of a multiprocessor's tensor cores in float16, two FLOPs each; 0: not known.
+double Float16FlopsPerClock(int32_t architecture) {
+  switch (architecture) {
+    case 80:
+      return 2048;
+    case 86:
+    case 89:
+    case 120:
+      return 1024;
+    case 90:
+      return 4096;
+    case 100:
+    case 103:
+      return 8192;
+    default:
+      return 0;
+  }
+}
+
 // True once a GPU of this process was lost. CUDA 13 with driver 580 then answers every call of
 // the process with that GPU's error, those for other GPUs too, so all of them are lost. Seen on
 // two H200s, for a trap and for an illegal address, with any thread, pinned memory or memory
@@ -91,6 +110,21 @@ absl::Status CudaDevice::Describe() {
   RETURN_IF_ERROR(Check(cudaDeviceGetPCIBusId(pci_bus_id, sizeof(pci_bus_id), ordinal_),
                         "asking for the PCI bus id"));
   properties_.pci_bus_id = pci_bus_id;
+  return DescribeLimits();
+}
+
+absl::Status CudaDevice::DescribeLimits() {
+  int core_khz = 0;
+  int memory_khz = 0;
+  int bus_bits = 0;
+  for (const auto& [attribute, value] : {std::pair(cudaDevAttrClockRate, &core_khz),
+                                         std::pair(cudaDevAttrMemoryClockRate, &memory_khz),
+                                         std::pair(cudaDevAttrGlobalMemoryBusWidth, &bus_bits)})
+    RETURN_IF_ERROR(Check(cudaDeviceGetAttribute(value, attribute, ordinal_), "asking for clocks"));
+  // Memory is read at both edges of its clock.
+  properties_.pin_bytes_per_second = 2e3 * memory_khz * bus_bits / 8;
+  properties_.float16_flops_per_second =
+      1e3 * core_khz * properties_.multiprocessors * Float16FlopsPerClock(properties_.architecture);
   return absl::OkStatus();
 }
 

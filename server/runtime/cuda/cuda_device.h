@@ -57,6 +57,8 @@ class CudaDevice final : public Device {
  private:
   explicit CudaDevice(int ordinal) : ordinal_(ordinal) {}
   absl::Status Describe();
+  // The properties that no kernel can exceed.
+  absl::Status DescribeLimits();
   absl::StatusOr<cudaMemPool_t> CreatePool(uint64_t kept_bytes);
   absl::StatusOr<Buffer> AllocateFrom(cudaMemPool_t pool, size_t bytes, cudaStream_t stream);
 
