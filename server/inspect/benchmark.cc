@@ -107,6 +107,8 @@ class Run {
     ReportProgress();
     RETURN_IF_ERROR(ForEach([this](Candidate& candidate) { return Foresee(candidate); }));
     foresight_.reset();
+    if (site_.witness != nullptr)
+      RETURN_IF_ERROR(ForEach([this](Candidate& candidate) { return Check(candidate); }));
     ReportProgress();
     RETURN_IF_ERROR(MeasureGroups(GroupsOf(candidates_)));
     while (copies_ != nullptr && copies_->samples() < kCopiesWanted &&
@@ -274,12 +276,18 @@ class Run {
     return AllowanceFor(*cases_, row.name, plan_.problem.outputs[0].data_type);
   }
 
+  // With a witness no launch of a sample finds what another one has computed.
+  int64_t LaunchesMax() const {
+    return site_.witness == nullptr ? TimingPlan().launches_max : sets_->size();
+  }
+
   TimingPlan Timing() const {
     return {.warmup_launches = plan_.warmup_iterations,
             .samples = plan_.iterations,
             .ns_max = row_ns_max_,
             .ns_enough = plan_.timeout_ns > 0 ? row_ns_max_ : limits_.row_ns_enough,
             .max_noise = plan_.max_noise,
+            .launches_max = LaunchesMax(),
             .deadline_ns = plan_.deadline_ns};
   }
 
@@ -373,12 +381,16 @@ class Run {
   // milliseconds, and a server at work must get as many as the benchmark. Products take so much
   // power that the speed of one would depend on its predecessor.
   absl::Status Sample(Candidate& candidate) {
+    if (site_.witness != nullptr) RETURN_IF_ERROR(site_.witness->Before(*candidate.row, &*sets_));
     const int64_t start_ns = site_.clock();
     if (site_.surroundings != nullptr) site_.surroundings->Begin();
     RETURN_IF_ERROR(candidate.timer->Sample());
     Judge(candidate);
+    const int64_t took_ns = site_.clock() - start_ns;
+    if (site_.witness != nullptr)
+      RETURN_IF_ERROR(site_.witness->After(*candidate.row, &*sets_, candidate.timer->sets_used()));
     const bool shares = site_.surroundings != nullptr && site_.surroundings->ServerAtWork();
-    if (!OnCpu() && (takes_power_ || shares)) Rest(site_.clock() - start_ns);
+    if (!OnCpu() && (takes_power_ || shares)) Rest(took_ns);
     if (site_.clock() - slice_start_ns_ >= kSliceNs) RETURN_IF_ERROR(AwaitTurn());
     return absl::OkStatus();
   }

@@ -11,6 +11,8 @@
 #include "kernels/multiply_adds.h"
 #include "kernels/registry.h"
 #include "server/engine/clock.h"
+#include "server/inspect/operand_sets.h"
+#include "server/inspect/row_timer.h"
 #include "server/inspect/surroundings.h"
 #include "server/runtime/conditions.h"
 #include "server/runtime/device.h"
@@ -48,6 +50,15 @@ struct BenchmarkLimits {
 inline constexpr double kNoiseMax = 0.05;
 inline constexpr double kSpreadMax = 0.15;
 
+// Looks at the operands around the samples of rows, in time that is not the rows'.
+class SampleWitness {
+ public:
+  virtual ~SampleWitness() = default;
+  // An error of either ends the row with its message.
+  virtual absl::Status Before(const Row& row, OperandSets* sets) = 0;
+  virtual absl::Status After(const Row& row, OperandSets* sets, RowTimer::SetsUsed used) = 0;
+};
+
 // Where and how a benchmark runs.
 struct BenchmarkSite {
   const Registry* registry = nullptr;
@@ -57,6 +68,8 @@ struct BenchmarkSite {
   MultiplyAddsSource multiply_adds = nullptr;  // for the device's kind; null: none is known
   Clock clock = MonotonicNs;                   // the host's
   std::function<void(int64_t ns)> sleep = [](int64_t ns) { absl::SleepFor(absl::Nanoseconds(ns)); };
+  // Null: nobody looks. It may write other inputs, once all rows' outputs were checked.
+  SampleWitness* witness = nullptr;
   // Called with results as they come, each once and without a verdict, together with the ceilings
   // as known by then.
   std::function<void(const v1::BenchmarkResponse&)> tell = nullptr;

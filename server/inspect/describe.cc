@@ -31,6 +31,15 @@ void AddFiles(std::vector<SourceFile> more, v1::DescribeResponse* response) {
 
 }  // namespace
 
+v1::Attribute ToProto(const AttributeValue& value) {
+  v1::Attribute attribute;
+  if (const bool* as_bool = std::get_if<bool>(&value)) attribute.set_bool_value(*as_bool);
+  if (const int64_t* as_int = std::get_if<int64_t>(&value)) attribute.set_int_value(*as_int);
+  if (const double* as_double = std::get_if<double>(&value)) attribute.set_double_value(*as_double);
+  if (const std::string* text = std::get_if<std::string>(&value)) attribute.set_string_value(*text);
+  return attribute;
+}
+
 v1::LaunchInfo LaunchInfoOf(const Implementation& row, const Work& work, const LaunchShape& shape) {
   v1::LaunchInfo launch;
   launch.set_variant(row.name);

@@ -24,7 +24,7 @@ constexpr int64_t kMemoryShare = 8;
 
 // 0xFF in every byte is NaN in every data type.
 constexpr char kPoisonByte = '\xFF';
-constexpr size_t kPoisonPieceBytes = size_t{1} << 20;
+constexpr size_t kPieceBytes = size_t{1} << 20;
 
 constexpr int64_t kAlignment = kOperandAlignmentBytes;
 
@@ -168,14 +168,41 @@ absl::Status OperandSets::CopyInputs() {
 
 absl::Status OperandSets::EnqueuePoison(const Operands& set, size_t output,
                                         const ElementRange& range) {
-  static const std::string& poison = *new std::string(kPoisonPieceBytes, kPoisonByte);
+  static const std::string& poison = *new std::string(kPieceBytes, kPoisonByte);
   const size_t element_bytes = ElementBytes(problem_->outputs[output].data_type);
+  const size_t begin = static_cast<size_t>(range.first) * element_bytes;
   const size_t end = static_cast<size_t>(range.last) * element_bytes;
-  for (size_t begin = static_cast<size_t>(range.first) * element_bytes; begin < end;
-       begin += kPoisonPieceBytes)
-    RETURN_IF_ERROR(stream_->CopyToDevice(static_cast<char*>(set.outputs[output]) + begin,
-                                          poison.data(), std::min(kPoisonPieceBytes, end - begin)));
+  return EnqueuePieces(poison, static_cast<char*>(set.outputs[output]) + begin, end - begin);
+}
+
+// Copies `piece` again and again.
+absl::Status OperandSets::EnqueuePieces(const std::string& piece, char* to, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += piece.size())
+    RETURN_IF_ERROR(
+        stream_->CopyToDevice(to + at, piece.data(), std::min(piece.size(), bytes - at)));
   return absl::OkStatus();
+}
+
+absl::Status OperandSets::Renew(int64_t set, absl::Span<const void* const> inputs, char remains) {
+  const Operands& operands = sets_[static_cast<size_t>(set)];
+  const std::string piece(kPieceBytes, remains);
+  return RunPhase(stream_, Milestone::kInputsReady, [&]() -> absl::Status {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (operands.inputs[i] != nullptr)
+        RETURN_IF_ERROR(stream_->CopyToDevice(const_cast<void*>(operands.inputs[i]), inputs[i],
+                                              problem_->inputs[i].bytes()));
+    for (size_t i = 0; i < operands.outputs.size(); ++i)
+      RETURN_IF_ERROR(EnqueuePieces(piece, static_cast<char*>(operands.outputs[i]),
+                                    problem_->outputs[i].bytes()));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status OperandSets::ReadOutputOf(int64_t set, void* host) {
+  return RunPhase(stream_, Milestone::kOutputsReady, [&] {
+    return stream_->CopyToStaging(host, sets_[static_cast<size_t>(set)].outputs[0],
+                                  problem_->outputs[0].bytes());
+  });
 }
 
 absl::Status OperandSets::Poison(absl::Span<const ElementRange> ranges) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -83,6 +84,14 @@ class OperandSets {
   // Brings elements of output 0 of set 0 to host().outputs.
   absl::Status ReadOutput(absl::Span<const ElementRange> ranges);
 
+  // For callers that renew a set and look at what became of it: writes its inputs, from host
+  // memory, and `remains` into every byte of its outputs.
+  absl::Status Renew(int64_t set, absl::Span<const void* const> inputs, char remains);
+  absl::Status ReadOutputOf(int64_t set, void* host);
+  // The set that Next returns next.
+  int64_t next() const { return static_cast<int64_t>(next_ % sets_.size()); }
+  Stream* stream() const { return stream_; }
+
  private:
   OperandSets(const Problem& problem, Stream* stream);
 
@@ -91,6 +100,7 @@ class OperandSets {
   void FillHost(const Plan& plan, cpu::ThreadPool& pool);
   absl::Status CopyInputs();
   absl::Status EnqueuePoison(const Operands& set, size_t output, const ElementRange& range);
+  absl::Status EnqueuePieces(const std::string& piece, char* to, size_t bytes);
 
   const Problem* problem_;
   OperandLayout layout_;

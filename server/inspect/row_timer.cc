@@ -12,7 +12,6 @@ namespace warpcall::inspect {
 namespace {
 
 constexpr int64_t kRecordedSampleNs = 1'000'000;
-constexpr int64_t kLaunchesMax = 1000;
 // Trial launches take at least this part of a sample, and at most this part of the time.
 constexpr int64_t kTrialShare = 4;
 // A recording goes over all sets; if that takes longer, the gaps between launches don't count.
@@ -98,17 +97,18 @@ absl::Status RowTimer::WarmUp() {
   const int64_t ns_max = std::min(plan_.ns_max, plan_.ns_enough) / kTrialShare;
   if (spent_ns_ >= ns_max && launch_ns_ >= static_cast<double>(sample_ns_)) return absl::OkStatus();
   int64_t launched = 1;
-  for (int64_t count = 1;; count = std::min(2 * count, kLaunchesMax)) {
+  for (int64_t count = 1;; count = std::min(2 * count, plan_.launches_max)) {
     int64_t batch_ns;
     ASSIGN_OR_RETURN(batch_ns, Launch(count));
     // The best batch, since a delay of one would put the row into a wrong place.
     launch_ns_ = std::min(launch_ns_, static_cast<double>(batch_ns) / static_cast<double>(count));
     launched += count;
-    const bool known = batch_ns >= sample_ns_ / kTrialShare || count == kLaunchesMax;
+    const bool known = batch_ns >= sample_ns_ / kTrialShare || count == plan_.launches_max;
     if ((known && launched >= plan_.warmup_launches) || spent_ns_ >= ns_max) break;
   }
   const double wanted = std::ceil(static_cast<double>(sample_ns_) / std::max(launch_ns_, 1.0));
-  launches_ = static_cast<int64_t>(std::clamp(wanted, 1.0, static_cast<double>(kLaunchesMax)));
+  launches_ =
+      static_cast<int64_t>(std::clamp(wanted, 1.0, static_cast<double>(plan_.launches_max)));
   return shared_.stream->records() ? TryRecording(launch_ns_) : absl::OkStatus();
 }
 
@@ -126,11 +126,11 @@ absl::Status RowTimer::TryRecording(double launch_ns) {
     const double replayed_ns =
         std::max(1.0, static_cast<double>(replay_ns)) / static_cast<double>(launches_);
     if (replayed_ns > kRecordingSlower * launch_ns) break;
-    if (replay_ns >= sample_ns_ || launches_ >= kLaunchesMax) return absl::OkStatus();
+    if (replay_ns >= sample_ns_ || launches_ >= plan_.launches_max) return absl::OkStatus();
     // Without the gaps, launches are shorter than estimated.
     if (attempt > 0) return absl::OkStatus();
     const double wanted = std::ceil(static_cast<double>(sample_ns_) / replayed_ns);
-    launches_ = static_cast<int64_t>(std::min(wanted, static_cast<double>(kLaunchesMax)));
+    launches_ = static_cast<int64_t>(std::min(wanted, static_cast<double>(plan_.launches_max)));
   }
   Forget();
   launches_ = launches;
@@ -163,6 +163,8 @@ void RowTimer::PlanSamples(int64_t samples) {
 
 absl::Status RowTimer::Sample() {
   int64_t sample_ns;
+  sets_used_ = {recording_ >= 0 ? 0 : shared_.sets->next(),
+                std::min(launches_, shared_.sets->size())};
   ASSIGN_OR_RETURN(sample_ns, recording_ >= 0 ? Replay() : Launch(launches_));
   samples_ns_.push_back(static_cast<double>(sample_ns) / static_cast<double>(launches_));
   // Not after each sample, as that sorts all samples.

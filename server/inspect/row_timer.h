@@ -30,6 +30,7 @@ struct TimingPlan {
   int64_t ns_enough = kNoDeadline;
   // Sampling may end at this relative standard error of the median; 0: never.
   double max_noise = 0;
+  int64_t launches_max = 1000;  // of a sample
   // By the clock: a launch that still runs is stopped, if the row can be.
   int64_t deadline_ns = kNoDeadline;
 };
@@ -76,6 +77,12 @@ class RowTimer {
   void PlanSamples(int64_t samples);
   // REQUIRES: WarmUp has been called.
   absl::Status Sample();
+  // Positions of the sets that the last sample's launches used: `first`, and those behind it.
+  struct SetsUsed {
+    int64_t first = 0;
+    int64_t count = 0;
+  };
+  SetsUsed sets_used() const { return sets_used_; }
   // Drops the last sample, to be taken again, but not its time. False if that was done so often
   // that there is little hope, and the sample stays, or if there is none.
   bool Retake();
@@ -109,6 +116,7 @@ class RowTimer {
   int64_t launches_ = 1;
   int recording_ = -1;
   std::vector<double> samples_ns_;
+  SetsUsed sets_used_;
   int64_t samples_planned_;
   int retaken_ = 0;
   // When the noise is computed next, and its last value.
