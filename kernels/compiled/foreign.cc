@@ -50,10 +50,14 @@ std::string FileOf(absl::string_view name) {
   return absl::StrCat(file.empty() ? "kernel" : file, ".cu");
 }
 
+// As math.h has them, which nvcc includes and NVRTC does not.
+constexpr char kConstants[] =
+    "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n";
+
 std::string Prelude(const Element& element, absl::string_view file) {
   return absl::StrCat(*element.header == 0 ? "" : absl::StrCat("#include <", element.header, ">\n"),
-                      "#define ", element.macro, " 1\nusing T = ", element.type, ";\n#line 1 \"",
-                      file, "\"\n");
+                      kConstants, "#define ", element.macro, " 1\nusing T = ", element.type,
+                      ";\n#line 1 \"", file, "\"\n");
 }
 
 // The toolkit has the headers of libcu++ in a folder of their own.

@@ -26,11 +26,11 @@ struct ForeignSource {
 
 inline constexpr size_t kForeignSourceBytesMax = size_t{4} << 20;
 
-// Returns the source with the lines that define T and WARPCALL_T_FLOAT32, _FLOAT16 or _BFLOAT16,
-// and the options for `include_folder`, which holds the toolkit's headers; empty: there are none.
-// The log numbers lines as the author does. A CompileError for a zero byte in the source;
-// INVALID_ARGUMENT for more than kForeignSourceBytesMax; UNIMPLEMENTED for a type that needs a
-// header where there are none.
+// Returns the source with the lines that define T, INFINITY, NAN and WARPCALL_T_FLOAT32, _FLOAT16
+// or _BFLOAT16, and the options for `include_folder`, which holds the toolkit's headers; empty:
+// there are none. The log numbers lines as the author does. A CompileError for a zero byte in the
+// source; INVALID_ARGUMENT for more than kForeignSourceBytesMax; UNIMPLEMENTED for a type that
+// needs a header where there are none.
 absl::StatusOr<CudaSource> ToCudaSource(const ForeignSource& foreign,
                                         const std::string& include_folder);
 

@@ -144,9 +144,13 @@ absl::Status Nvrtc::CheckTarget(int architecture) const {
                                                "; the GPU is sm_", architecture));
 }
 
+std::string TargetName(int architecture) {
+  return absl::StrCat("sm_", architecture, architecture >= kFirstWithOwnCode ? "a" : "");
+}
+
 absl::StatusOr<std::string> Nvrtc::TargetOf(int architecture) const {
   RETURN_IF_ERROR(CheckTarget(architecture));
-  return absl::StrCat("sm_", architecture, architecture >= kFirstWithOwnCode ? "a" : "");
+  return TargetName(architecture);
 }
 
 absl::Status Nvrtc::ToStatus(NvrtcApi::Result result, absl::string_view what) const {

@@ -43,6 +43,10 @@ struct NvrtcApi {
 // not know it.
 inline constexpr char kCarefulNvrtc[] = "--Ofast-compile=min";
 
+// Returns the value of `--gpu-architecture` for a device's compute capability, 90 for 9.0: the
+// target of that device alone with all of its instructions, if one exists: "sm_90a".
+std::string TargetName(int architecture);
+
 // Thread-safe.
 class Nvrtc {
  public:
@@ -56,9 +60,7 @@ class Nvrtc {
   // "13.0"
   const std::string& version() const { return version_; }
 
-  // Returns the value of `--gpu-architecture` for a device's compute capability, 90 for 9.0.
-  // Prefers the target of that device alone with all of its instructions, if one exists: "sm_90a".
-  // UNIMPLEMENTED for a capability that this version does not know.
+  // TargetName of a capability that this version knows; else UNIMPLEMENTED.
   absl::StatusOr<std::string> TargetOf(int architecture) const;
   absl::Status CheckTarget(int architecture) const;
 

@@ -6,19 +6,31 @@
 
 namespace warpcall::cuda {
 
-absl::StatusOr<LoadedKernel> LoadedKernel::Load(absl::string_view image, const std::string& entry) {
-  LoadedKernel loaded;
-  loaded.entry_ = entry;
+absl::StatusOr<std::vector<LoadedKernel>> LoadedKernel::LoadAll(
+    absl::string_view image, absl::Span<const std::string> entries) {
+  auto library = std::make_shared<Library>();
   RETURN_IF_ERROR(ToStatus(
-      cudaLibraryLoadData(&loaded.library_, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-      absl::StrCat("loading the code of kernel ", entry)));
-  RETURN_IF_ERROR(ToStatus(cudaLibraryGetKernel(&loaded.kernel_, loaded.library_, entry.c_str()),
-                           absl::StrCat("looking for kernel ", entry)));
-  return loaded;
+      cudaLibraryLoadData(&library->handle, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+      absl::StrCat("loading the code of kernel ", entries[0])));
+  std::vector<LoadedKernel> kernels;
+  for (const std::string& entry : entries) {
+    LoadedKernel loaded;
+    loaded.library_ = library;
+    loaded.entry_ = entry;
+    RETURN_IF_ERROR(ToStatus(cudaLibraryGetKernel(&loaded.kernel_, library->handle, entry.c_str()),
+                             absl::StrCat("looking for kernel ", entry)));
+    kernels.push_back(std::move(loaded));
+  }
+  return kernels;
 }
 
-LoadedKernel::~LoadedKernel() {
-  if (library_ != nullptr) cudaLibraryUnload(library_);
+absl::StatusOr<LoadedKernel> LoadedKernel::Load(absl::string_view image, const std::string& entry) {
+  ASSIGN_OR_RETURN(std::vector<LoadedKernel> kernels, LoadAll(image, {&entry, 1}));
+  return std::move(kernels[0]);
+}
+
+LoadedKernel::Library::~Library() {
+  if (handle != nullptr) cudaLibraryUnload(handle);
 }
 
 absl::StatusOr<cudaFuncAttributes> LoadedKernel::MakeReady() const {

@@ -3,11 +3,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace warpcall::cuda {
 
@@ -16,15 +19,13 @@ class LoadedKernel {
  public:
   // As ToStatus. The image, a cubin, is copied.
   static absl::StatusOr<LoadedKernel> Load(absl::string_view image, const std::string& entry);
-  LoadedKernel(LoadedKernel&& other) noexcept { *this = std::move(other); }
-  LoadedKernel& operator=(LoadedKernel&& other) noexcept {
-    std::swap(library_, other.library_);
-    std::swap(kernel_, other.kernel_);
-    std::swap(entry_, other.entry_);
-    return *this;
-  }
+  // Kernels that share the image's variables.
+  static absl::StatusOr<std::vector<LoadedKernel>> LoadAll(absl::string_view image,
+                                                           absl::Span<const std::string> entries);
+  LoadedKernel(LoadedKernel&&) noexcept = default;
+  LoadedKernel& operator=(LoadedKernel&&) noexcept = default;
   // REQUIRES: what was launched has run, and no graph that has it is launched any more.
-  ~LoadedKernel();
+  ~LoadedKernel() = default;
 
   cudaKernel_t get() const { return kernel_; }
 
@@ -35,7 +36,12 @@ class LoadedKernel {
  private:
   LoadedKernel() = default;
 
-  cudaLibrary_t library_ = nullptr;
+  struct Library {
+    cudaLibrary_t handle = nullptr;
+    ~Library();
+  };
+
+  std::shared_ptr<const Library> library_;
   cudaKernel_t kernel_ = nullptr;
   std::string entry_;
 };

@@ -181,6 +181,7 @@ ROOMS = {
     "kernels/fault/": ("@ kernels/", "cuda"),
     "kernels/compiled/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda openssl"),
     "kernels/manifest/": ("@ kernels/*", "json"),
+    "kernels/pushed/": ("@ kernels/* kernels/compiled/ kernels/cuda/ kernels/manifest/", "cuda"),
     "kernels/triton/": ("@ kernels/* kernels/common/ kernels/cuda/ kernels/manifest/ kernels/source/", "cuda json"),
     # Ops that are others' kernels with more at their ends.
     "kernels/layernorm/": (f"{_KERNELS} kernels/norm/", "onednn"),
@@ -194,6 +195,7 @@ ROOMS = {
                              "server/runtime/* kernels/", "cuda"),
     "server/runtime/": ("@ server/log.h server/runtime/* kernels/", ""),
     "server/inspect/": (f"@ server/log.h server/process/ {_ENGINE}", "json messages"),
+    "server/judge/": (f"@ server/log.h server/inspect/ {_ENGINE}", "messages"),
     "server/process/": ("@ server/housekeeper.h server/log.h server/log_writer.h server/engine/clock.h "
                         "server/engine/refusal.h "
                         "kernels/compiled/program.h", ""),
@@ -203,7 +205,7 @@ ROOMS = {
     "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "beast prometheus"),
     "server/access/": ("@ server/small_file.h", "json openssl"),
     "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
-    "server/transport/": (f"@ server/access/ server/housekeeper.h server/listen.h server/log.h server/inspect/ server/tracing/ {_ENGINE} proto/",
+    "server/transport/": (f"@ server/access/ server/housekeeper.h server/listen.h server/log.h server/inspect/ server/judge/ server/tracing/ {_ENGINE} proto/",
                           "grpc"),
     "server/": ("server/ kernels/", "cli11"),
     "client/cpp/include/": ("@", "messages"),

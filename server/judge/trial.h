@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <random>
 #include <string>
@@ -17,35 +16,25 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/check/cases.h"
 #include "kernels/check/truth.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
+#include "kernels/plan.h"
+#include "server/engine/finding.h"
+#include "server/judge/launch_watch.h"
 #include "server/runtime/device.h"
 
-namespace warpcall::inspect {
-
-enum class Finding : uint8_t {
-  kPassed,
-  kIncorrect,
-  kInputModified,
-  kOutOfBounds,
-  kNondeterministic,
-  kRuntimeError,
-};
-// "PASSED", "INCORRECT_NUMERICAL", ...: a verdict's status.
-const char* FindingName(Finding finding);
+namespace warpcall::judge {
 
 struct TrialKernel {
   const Op* op = nullptr;  // has a definition and cases
   const Problem* problem = nullptr;
-  size_t scratch_bytes = 0;
-  bool scratch_zero = false;   // zeroed before each launch, and not filled with remains
+  PlanPtr plan;                // its workspace is the kernel's scratch memory
   bool finite_inputs = false;  // infinities and NaN are not tried
   bool deterministic = true;   // the same bits each time
-  // Puts the kernel on the stream. `scratch` is null without scratch_bytes.
-  std::function<absl::Status(const Operands& operands, void* scratch)> enqueue = nullptr;
 };
 
 // An element of the output.
@@ -84,7 +73,9 @@ class Trial {
   struct Site {
     Stream* stream = nullptr;
     cpu::ThreadPool* pool = nullptr;
-    uint64_t secret = 0;  // inputs, remains, addresses and slices follow from it
+    uint64_t secret = 0;           // inputs, remains, addresses and slices follow from it
+    LaunchWatch* watch = nullptr;  // null: a launch may take as long as it likes
+    absl::Duration launch_time_max = absl::InfiniteDuration();
   };
 
   Trial(const Site& site, TrialKernel kernel);
@@ -139,4 +130,4 @@ class Trial {
   TrialResult result_;
 };
 
-}  // namespace warpcall::inspect
+}  // namespace warpcall::judge

@@ -1,4 +1,4 @@
-#include "server/inspect/trial.h"
+#include "server/judge/trial.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/runtime/plan_site.h"
 
-namespace warpcall::inspect {
+namespace warpcall::judge {
 namespace {
 
 using ::testing::ElementsAre;
@@ -63,12 +63,13 @@ class TrialTest : public ::testing::Test {
   }
 
   TrialResult Try(const Kernel& kernel) {
-    kernel_.enqueue = [&](const Operands& operands, void* scratch) {
+    kernel_.plan = NewPlan({.workspace_bytes = scratch_bytes_}, [&](const Operands& operands,
+                                                                    const LaunchContext& context) {
       kernel({static_cast<const float*>(operands.inputs[0]),
               static_cast<const float*>(operands.inputs.back()),
-              static_cast<float*>(operands.outputs[0]), static_cast<float*>(scratch)});
+              static_cast<float*>(operands.outputs[0]), static_cast<float*>(context.workspace)});
       return status_;
-    };
+    });
     Trial trial({stream_.get(), &pool_, secret_}, kernel_);
     absl::StatusOr<TrialResult> result = trial.Run();
     EXPECT_TRUE(result.ok()) << result.status();
@@ -91,6 +92,7 @@ class TrialTest : public ::testing::Test {
   std::unique_ptr<Stream> stream_;
   const Problem softmax_ = *MakeProblem(SoftmaxOp(), {{DataType::kFloat32, {kRows, kColumns}}}, {});
   TrialKernel kernel_;
+  size_t scratch_bytes_ = 0;
   uint64_t secret_ = 1;
   absl::Status status_;
 };
@@ -261,7 +263,7 @@ TEST_F(TrialTest, WritesElsewhereAreFound) {
   EXPECT_EQ(found(Finding::kInputModified,
                   [&](const Call& call) { flip(const_cast<float*>(call.x) + 2); }),
             "it wrote to byte 8 of input x");
-  kernel_.scratch_bytes = 40;
+  scratch_bytes_ = 40;
   EXPECT_EQ(found(Finding::kOutOfBounds, [&](const Call& call) { flip(call.scratch + 10); }),
             "it wrote 1 bytes past the end of the scratch memory");
   ExpectFound(Finding::kPassed, [&](const Call& call) {
@@ -285,15 +287,16 @@ TEST_F(TrialTest, ReadsElsewhereThatCountAreFound) {
   EXPECT_THAT(result.detail, HasSubstr("two launches on the same inputs differ at [0, 0]"));
 }
 
-TEST_F(TrialTest, ScratchHasRemainsUnlessItIsZeroed) {
-  kernel_.scratch_bytes = 4 * kElements;
-  const Kernel trusting = [](const Call& call) {
+TEST_F(TrialTest, ScratchHasRemains) {
+  scratch_bytes_ = 4 * kElements;
+  ExpectFound(Finding::kIncorrect, [](const Call& call) {
     for (size_t i = 0; i < kElements; ++i) call.scratch[i] += call.x[i];
     Softmax(call.scratch, call.y);
-  };
-  ExpectFound(Finding::kIncorrect, trusting);
-  kernel_.scratch_zero = true;
-  ExpectFound(Finding::kPassed, trusting);
+  });
+  ExpectFound(Finding::kPassed, [](const Call& call) {
+    for (size_t i = 0; i < kElements; ++i) call.scratch[i] = call.x[i];
+    Softmax(call.scratch, call.y);
+  });
 }
 
 TEST_F(TrialTest, OtherBitsAreFoundWhereTheyAreToBeTheSame) {
@@ -355,7 +358,7 @@ TEST_F(TrialTest, OurKernelsPass) {
         AllowanceFor(cases, implementation.name, DataType::kFloat32).Deviates())
       continue;
     Buffer workspace;
-    const auto enqueue = [&](const Operands& operands, void*) -> absl::Status {
+    const auto enqueue = [&](const Operands& operands, const LaunchContext&) -> absl::Status {
       const auto allocate = [&](size_t bytes) -> absl::StatusOr<void*> {
         ASSIGN_OR_RETURN(workspace, stream_->AllocateMemory(bytes));
         return workspace.data();
@@ -370,7 +373,7 @@ TEST_F(TrialTest, OurKernelsPass) {
     };
     kernel_.op = &op;
     kernel_.problem = &*problem;
-    kernel_.enqueue = enqueue;
+    kernel_.plan = NewPlan({}, enqueue);
     const auto result = Trial({stream_.get(), &pool_, 1}, kernel_).Run();
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->finding, Finding::kPassed)
@@ -403,4 +406,4 @@ TEST_F(TrialTest, LargeOutputsAreSampledAfterTheRun) {
 }
 
 }  // namespace
-}  // namespace warpcall::inspect
+}  // namespace warpcall::judge

@@ -1,4 +1,4 @@
-#include "server/inspect/trial.h"
+#include "server/judge/trial.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 #include "proto/common/status_macros.h"
 #include "server/inspect/operand_sets.h"
 
-namespace warpcall::inspect {
+namespace warpcall::judge {
 namespace {
 
 // Random bytes behind and before every operand.
@@ -100,24 +100,6 @@ std::string OperandName(const TrialKernel& kernel, size_t operand) {
 
 }  // namespace
 
-const char* FindingName(Finding finding) {
-  switch (finding) {
-    case Finding::kPassed:
-      return "PASSED";
-    case Finding::kIncorrect:
-      return "INCORRECT_NUMERICAL";
-    case Finding::kInputModified:
-      return "INPUT_MODIFIED";
-    case Finding::kOutOfBounds:
-      return "OUT_OF_BOUNDS";
-    case Finding::kNondeterministic:
-      return "NONDETERMINISTIC";
-    case Finding::kRuntimeError:
-      return "RUNTIME_ERROR";
-  }
-  return "unknown";
-}
-
 // Where the operands of a launch lie in the memory: inputs, the output, scratch. Everything else is
 // band.
 struct Trial::Placement {
@@ -193,8 +175,8 @@ absl::StatusOr<TrialResult> Trial::Run() {
 absl::Status Trial::Prepare() {
   const size_t bytes = Place(kShifts).end();
   ASSIGN_OR_RETURN(memory_, site_.stream->AllocateMemory(bytes));
-  ASSIGN_OR_RETURN(before_, AllocateHost(bytes));
-  ASSIGN_OR_RETURN(after_, AllocateHost(bytes));
+  ASSIGN_OR_RETURN(before_, inspect::AllocateHost(bytes));
+  ASSIGN_OR_RETURN(after_, inspect::AllocateHost(bytes));
   output_.resize(kernel_.problem->outputs[0].bytes());
   return absl::OkStatus();
 }
@@ -209,7 +191,7 @@ Trial::Placement Trial::Place(size_t shift) const {
   };
   for (const TensorSpec& input : kernel_.problem->inputs) add(input.bytes());
   add(kernel_.problem->outputs[0].bytes());
-  add(kernel_.scratch_bytes);
+  add(kernel_.plan->traits().workspace_bytes);
   return placement;
 }
 
@@ -289,11 +271,7 @@ void Trial::WriteImage(const Placement& placement, Remains remains) {
     std::copy(inputs_[i].begin(), inputs_[i].end(), image + placement.offsets[i]);
   const size_t output = inputs_.size();
   WriteRemains(remains, image + placement.offsets[output], placement.sizes[output]);
-  char* const scratch = image + placement.offsets[output + 1];
-  if (kernel_.scratch_zero)
-    std::memset(scratch, 0, placement.sizes[output + 1]);
-  else
-    WriteRemains(remains, scratch, placement.sizes[output + 1]);
+  WriteRemains(remains, image + placement.offsets[output + 1], placement.sizes[output + 1]);
 }
 
 absl::Status Trial::Launch(const Placement& placement, Remains remains) {
@@ -301,8 +279,9 @@ absl::Status Trial::Launch(const Placement& placement, Remains remains) {
   Stream* const stream = site_.stream;
   char* const base = static_cast<char*>(memory_.data());
   const size_t bytes = placement.end();
-  RETURN_IF_ERROR(RunPhase(stream, Milestone::kInputsReady,
-                           [&] { return stream->CopyToDevice(base, before_.data(), bytes); }));
+  RETURN_IF_ERROR(inspect::RunPhase(stream, Milestone::kInputsReady, [&] {
+    return stream->CopyToDevice(base, before_.data(), bytes);
+  }));
   Operands operands;
   const size_t output = inputs_.size();
   for (size_t i = 0; i <= output; ++i) {
@@ -314,14 +293,19 @@ absl::Status Trial::Launch(const Placement& placement, Remains remains) {
   }
   void* const scratch =
       placement.sizes[output + 1] == 0 ? nullptr : base + placement.offsets[output + 1];
-  const absl::Status ran =
-      RunPhase(stream, Milestone::kKernelDone, [&] { return kernel_.enqueue(operands, scratch); });
+  if (site_.watch != nullptr) site_.watch->Begin(site_.launch_time_max);
+  const absl::Status ran = inspect::RunPhase(stream, Milestone::kKernelDone, [&] {
+    return kernel_.plan->Enqueue(operands,
+                                 {.stream = stream->native_handle(), .workspace = scratch});
+  });
+  if (site_.watch != nullptr) site_.watch->End();
   if (!ran.ok()) {
     Fail(Finding::kRuntimeError, std::string(ran.message()));
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(RunPhase(stream, Milestone::kOutputsReady,
-                           [&] { return stream->CopyToStaging(after_.data(), base, bytes); }));
+  RETURN_IF_ERROR(inspect::RunPhase(stream, Milestone::kOutputsReady, [&] {
+    return stream->CopyToStaging(after_.data(), base, bytes);
+  }));
   JudgeImage(placement);
   const char* const written = static_cast<const char*>(after_.data()) + placement.offsets[output];
   output_.assign(written, written + placement.sizes[output]);
@@ -443,4 +427,4 @@ std::vector<int64_t> Trial::IndexOf(int64_t element) const {
   return index;
 }
 
-}  // namespace warpcall::inspect
+}  // namespace warpcall::judge

@@ -1,0 +1,340 @@
+#include "server/judge/judge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/compiled/nvrtc.h"
+#include "kernels/compiled/program.h"
+#include "kernels/compiled/sha256.h"
+#include "kernels/cpu/thread_pool.h"
+#include "proto/common/status_macros.h"
+#include "server/engine/finding.h"
+#include "server/inspect/disassembly.h"
+#include "server/judge/launch_watch.h"
+#include "server/judge/messages.h"
+#include "server/judge/problems.h"
+#include "server/judge/time_trial.h"
+#include "server/judge/trial.h"
+
+namespace warpcall::judge {
+namespace {
+
+// Niceness of the threads that compute what is right: below all threads that serve requests.
+constexpr int kHelpersNice = 19;
+constexpr size_t kDigestBytes = 16;
+// A compiler's log is the longest reason.
+constexpr size_t kReasonBytesMax = size_t{64} << 10;
+
+// Candidates are for GPUs. Where there is none they are compiled for the first of Hopper's.
+DeviceProperties HopperProperties() {
+  DeviceProperties hopper;
+  hopper.name = "cuda";
+  hopper.kind = DeviceKind::kCuda;
+  hopper.description = "no GPU, compiled for an H100";
+  hopper.multiprocessors = 132;
+  hopper.threads_per_multiprocessor = 2048;
+  hopper.shared_memory_per_block_bytes = 232'448;
+  hopper.architecture = 90;
+  return hopper;
+}
+
+struct Outcome {
+  Finding finding = Finding::kPassed;
+  std::string reason;
+
+  bool ok() const { return finding == Finding::kPassed; }
+};
+
+Outcome Fail(Finding finding, absl::string_view reason) { return {finding, std::string(reason)}; }
+
+Outcome CompilerOutcome(const absl::Status& status) {
+  if (compiled::IsCompileError(status)) return Fail(Finding::kCompileError, status.message());
+  if (absl::IsUnimplemented(status)) return Fail(Finding::kNotSupported, status.message());
+  return Fail(Finding::kInternalError, status.message());
+}
+
+Outcome LoaderOutcome(const absl::Status& status) {
+  if (absl::IsInvalidArgument(status)) return Fail(Finding::kInvalidManifest, status.message());
+  if (absl::IsResourceExhausted(status)) return Fail(Finding::kNotSupported, status.message());
+  return Fail(Finding::kRuntimeError, status.message());
+}
+
+class Judgement {
+ public:
+  Judgement(const JudgeSite& site, const Candidate& candidate)
+      : site_(site),
+        candidate_(candidate),
+        manifest_(*candidate.manifest),
+        properties_(site.toolchain.load == nullptr ? HopperProperties()
+                                                   : site.device->properties()),
+        digest_(DigestOf(manifest_, candidate.code)) {}
+
+  v1::PushVerdict Run() {
+    const Outcome outcome = Judge();
+    return VerdictOf(outcome);
+  }
+
+ private:
+  // A problem, and what it takes to run it.
+  struct Task {
+    Problem problem;
+    manifest::KernelLaunches launches;
+    bool is_timed = false;
+  };
+
+  Outcome Judge() {
+    for (Outcome (Judgement::*stage)() :
+         {&Judgement::FindProblems, &Judgement::Compile, &Judgement::Check, &Judgement::Time})
+      if (Outcome outcome = (this->*stage)(); !outcome.ok()) return outcome;
+    return {};
+  }
+
+  Outcome FindProblems() {
+    std::vector<Problem> problems = candidate_.problems;
+    size_t timed = problems.size();
+    if (problems.empty()) {
+      absl::StatusOr<std::vector<Problem>> drawn =
+          DrawProblems(manifest_, properties_, candidate_.seed);
+      if (absl::IsUnimplemented(drawn.status()))
+        return Fail(Finding::kNotSupported, drawn.status().message());
+      if (!drawn.ok()) return Fail(Finding::kInvalidManifest, drawn.status().message());
+      problems = *std::move(drawn);
+      timed = TimedOf(problems);
+    }
+    for (size_t i = 0; i < problems.size(); ++i) {
+      const absl::Status taken = CheckTaken(manifest_, problems[i], properties_);
+      if (!taken.ok()) return Fail(Finding::kNotSupported, taken.message());
+      absl::StatusOr<manifest::KernelLaunches> launches =
+          LaunchesFor(manifest_, problems[i], properties_);
+      if (!launches.ok())
+        return Fail(Finding::kInvalidManifest, absl::StrCat("for ", InputsToString(problems[i]),
+                                                            ": ", launches.status().message()));
+      tasks_.push_back({std::move(problems[i]), *std::move(launches), i < timed});
+    }
+    return {};
+  }
+
+  // The examples are timed. Where there are none it is the largest problem, which becomes the
+  // first.
+  size_t TimedOf(std::vector<Problem>& problems) const {
+    if (!manifest_.examples.empty()) return std::min(manifest_.examples.size(), kTimedMax);
+    std::iter_swap(problems.begin(),
+                   absl::c_max_element(problems, [&](const auto& a, const auto& b) {
+                     return manifest_.op->work(a).bytes < manifest_.op->work(b).bytes;
+                   }));
+    return 1;
+  }
+
+  // Compiles the code once for each data type.
+  Outcome Compile() {
+    for (const Task& task : tasks_) {
+      const DataType type = task.problem.inputs[0].data_type;
+      if (codes_.contains(type)) continue;
+      const int64_t start_ns = site_.clock();
+      const std::string target = compiled::TargetName(properties_.architecture);
+      absl::StatusOr<compiled::CudaCode> code =
+          site_.toolchain.compile({.name = manifest_.name,
+                                   .source = candidate_.code,
+                                   .options = manifest_.options,
+                                   .entries = Entries(),
+                                   .data_type = type,
+                                   .arch = target,
+                                   .with_ptx = candidate_.with_files});
+      if (!code.ok()) return CompilerOutcome(code.status());
+      v1::PushEvent event = ToEvent(*code, type, target);
+      event.mutable_compiled()->set_digest(digest_);
+      event.mutable_compiled()->set_compile_ns(site_.clock() - start_ns);
+      codes_.emplace(type, *std::move(code));
+      if (site_.toolchain.load != nullptr)
+        if (Outcome outcome = DescribeCode(task, event.mutable_compiled()); !outcome.ok())
+          return outcome;
+      site_.tell(event);
+    }
+    if (site_.toolchain.load != nullptr) return {};
+    return Fail(Finding::kNotSupported,
+                "it compiles; no GPU of this server takes pushes, so it was not run");
+  }
+
+  std::vector<std::string> Entries() const {
+    std::vector<std::string> names;
+    for (const manifest::KernelEntry& entry : manifest_.entries) names.push_back(entry.name);
+    return names;
+  }
+
+  Outcome DescribeCode(const Task& task, v1::PushCompiled* compiled) {
+    PlanPtr plan;
+    if (Outcome outcome = Load(task, &plan); !outcome.ok()) return outcome;
+    if (!plan->shape().ok()) return LoaderOutcome(plan->shape().status());
+    SetShape(*plan->shape(), compiled);
+    if (candidate_.with_files)
+      for (const SourceFile& file : inspect::Disassemble(plan->Code(), {})) AddFile(file, compiled);
+    return {};
+  }
+
+  // Loads the code afresh: what it has kept is gone.
+  Outcome Load(const Task& task, PlanPtr* plan) {
+    absl::StatusOr<PlanPtr> made = site_.toolchain.load(codes_.at(task.problem.inputs[0].data_type),
+                                                        task.launches, manifest_.scratch_zero);
+    if (!made.ok()) return LoaderOutcome(made.status());
+    *plan = *std::move(made);
+    return {};
+  }
+
+  Outcome Check() {
+    absl::StatusOr<std::unique_ptr<Stream>> stream = site_.device->CreateStream();
+    absl::Status ready = stream.status();
+    if (ready.ok()) ready = (*stream)->BindThread();
+    if (!ready.ok()) return Fail(Finding::kInternalError, ready.message());
+    for (const Task& task : tasks_)
+      if (Outcome outcome = CheckOne(task, stream->get()); !outcome.ok()) return outcome;
+    return {};
+  }
+
+  Outcome CheckOne(const Task& task, Stream* stream) {
+    if (IsPastDeadline()) return Late();
+    PlanPtr plan;
+    if (Outcome outcome = Load(task, &plan); !outcome.ok()) return outcome;
+    Trial trial({.stream = stream,
+                 .pool = &pool_,
+                 .secret = NextSecret(),
+                 .watch = &watch_,
+                 .launch_time_max = site_.launch_time_max},
+                {.op = manifest_.op,
+                 .problem = &task.problem,
+                 .plan = plan,
+                 .finite_inputs = manifest_.finite_inputs,
+                 .deterministic = manifest_.deterministic});
+    const absl::StatusOr<TrialResult> result = trial.Run();
+    if (!result.ok()) return Fail(Finding::kInternalError, result.status().message());
+    site_.tell(ToEvent(task.problem, *manifest_.op, *result));
+    if (result->finding == Finding::kPassed) return {};
+    return Fail(result->finding, absl::StrCat("for ", InputsToString(task.problem), ", ",
+                                              result->fill, " inputs: ", result->detail));
+  }
+
+  Outcome Time() {
+    if (candidate_.check_only) return {};
+    for (const Task& task : tasks_) {
+      if (!task.is_timed) continue;
+      if (IsPastDeadline()) return Late();
+      if (Outcome outcome = TimeOne(task); !outcome.ok()) return outcome;
+    }
+    return {};
+  }
+
+  Outcome TimeOne(const Task& task) {
+    TimeResult timed;
+    // Too fast to be true is said only where a second series says so too.
+    for (int series = 0; series < 2; ++series) {
+      PlanPtr plan;
+      if (Outcome outcome = Load(task, &plan); !outcome.ok()) return outcome;
+      watch_.Begin(kTimeTrialMax);
+      absl::StatusOr<TimeResult> result = RunTimeTrial(
+          {.registry = site_.registry,
+           .device = site_.device,
+           .surroundings = site_.surroundings,
+           .conditions = site_.conditions,
+           .multiply_adds = site_.multiply_adds,
+           .clock = site_.clock,
+           .pool = &pool_},
+          {.manifest = &manifest_,
+           .problem = &task.problem,
+           .plan = plan,
+           .iterations = candidate_.iterations == 0 ? kIterations : candidate_.iterations,
+           .compare_with = candidate_.compare_with,
+           .secret = NextSecret(),
+           .deadline_ns = candidate_.deadline_ns});
+      watch_.End();
+      if (!result.ok())
+        return Fail(site_.device->healthy() ? Finding::kInternalError : Finding::kRuntimeError,
+                    result.status().message());
+      timed = *std::move(result);
+      if (timed.finding != Finding::kBelowFloor) break;
+    }
+    stamp_ = timed.stamp;
+    site_.tell(ToEvent(task.problem, *manifest_.op, timed));
+    if (timed.speedup > 0) log_speedups_.push_back(std::log(timed.speedup));
+    if (timed.finding == Finding::kPassed) return {};
+    return Fail(timed.finding,
+                absl::StrCat("for ", InputsToString(task.problem), ": ", timed.detail));
+  }
+
+  bool IsPastDeadline() const { return site_.clock() >= candidate_.deadline_ns; }
+  static Outcome Late() {
+    return Fail(Finding::kTimeout, "the time of the push was up before it was judged");
+  }
+
+  uint64_t NextSecret() { return random_(); }
+
+  void GiveUp() {
+    site_.give_up(
+        VerdictOf(Fail(Finding::kTimeout, absl::StrCat("it does not end; a launch may take ",
+                                                       absl::FormatDuration(site_.launch_time_max),
+                                                       " (push_run_seconds)"))));
+  }
+
+  v1::PushVerdict VerdictOf(const Outcome& outcome) const {
+    v1::PushVerdict verdict;
+    verdict.set_status(FindingName(outcome.finding));
+    verdict.set_reason(compiled::CleanText(outcome.reason, kReasonBytesMax));
+    verdict.set_name(absl::StrCat("push:", manifest_.name, "@", digest_));
+    verdict.set_digest(digest_);
+    verdict.set_seed(candidate_.seed);
+    *verdict.mutable_stamp() = stamp_;
+    if (verdict.stamp().device_description().empty())
+      verdict.mutable_stamp()->set_device_description(properties_.description);
+    verdict.set_finite_only(manifest_.finite_inputs);
+    verdict.set_deterministic(manifest_.deterministic);
+    double sum = 0;
+    for (const double each : log_speedups_) sum += each;
+    if (!log_speedups_.empty() && outcome.ok())
+      verdict.set_speedup(std::exp(sum / static_cast<double>(log_speedups_.size())));
+    return verdict;
+  }
+
+  static constexpr size_t kTimedMax = 4;
+  static constexpr absl::Duration kTimeTrialMax = absl::Seconds(20);
+
+  const JudgeSite& site_;
+  const Candidate& candidate_;
+  const manifest::KernelManifest& manifest_;
+  const DeviceProperties properties_;
+  const std::string digest_;
+  std::mt19937_64 random_{candidate_.seed};
+  cpu::ThreadPool pool_{std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+                        kHelpersNice};
+  std::vector<Task> tasks_;
+  std::map<DataType, compiled::CudaCode> codes_;
+  std::vector<double> log_speedups_;
+  v1::RunStamp stamp_;
+  LaunchWatch watch_{[this] { GiveUp(); }};  // last: its thread reads the above
+};
+
+}  // namespace
+
+std::string DigestOf(const manifest::KernelManifest& manifest, const std::string& code) {
+  const compiled::Sha256 sha256 = compiled::Sha256Of(absl::StrCat(manifest.canonical, "\n", code));
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(sha256.data()), kDigestBytes));
+}
+
+v1::PushVerdict VerdictOnManifest(const std::string& reason) {
+  v1::PushVerdict verdict;
+  verdict.set_status(FindingName(Finding::kInvalidManifest));
+  verdict.set_reason(compiled::CleanText(reason, kReasonBytesMax));
+  return verdict;
+}
+
+v1::PushVerdict JudgeCandidate(const JudgeSite& site, const Candidate& candidate) {
+  return Judgement(site, candidate).Run();
+}
+
+}  // namespace warpcall::judge

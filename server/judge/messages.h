@@ -1,0 +1,21 @@
+// What the judge has seen, as the caller is told it.
+#pragma once
+
+#include <string>
+
+#include "kernels/compiled/cuda_code.h"
+#include "kernels/op.h"
+#include "kernels/plan.h"
+#include "server/judge/time_trial.h"
+#include "server/judge/trial.h"
+#include "warpcall/v1/warpcall.pb.h"
+
+namespace warpcall::judge {
+
+v1::PushEvent ToEvent(const compiled::CudaCode& code, DataType type, const std::string& target);
+void SetShape(const LaunchShape& shape, v1::PushCompiled* compiled);
+void AddFile(const SourceFile& file, v1::PushCompiled* compiled);
+v1::PushEvent ToEvent(const Problem& problem, const Op& op, const TrialResult& result);
+v1::PushEvent ToEvent(const Problem& problem, const Op& op, const TimeResult& result);
+
+}  // namespace warpcall::judge

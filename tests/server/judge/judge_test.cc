@@ -1,0 +1,317 @@
+#include "server/judge/judge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/registry.h"
+#include "server/judge/problems.h"
+#include "server/runtime/cpu/cpu_device.h"
+#include "tests/server/judge/host_code.h"
+
+namespace warpcall::judge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+constexpr char kSoftmax[] = R"({"name": "mine", "op": "softmax", "types": ["float32"],
+  "attributes": {"axis": -1}, "code": {"kind": "cuda", "entry": "softmax"},
+  "args": ["x.ptr", "y.ptr", "rows:i64", "cols:i64"],
+  "launch": {"grid": ["rows"], "block": [128]}, EXAMPLES})";
+// Problems that are checked in a moment.
+constexpr char kSmall[] = R"("requires": ["elements <= 20000"], )";
+
+std::string Manifest(const std::string& rest) {
+  std::string text = kSoftmax;
+  return text.replace(text.find("EXAMPLES"), 8, kSmall + rest);
+}
+
+void SoftmaxRow(const float* x, float* y, int64_t columns) {
+  float most = -std::numeric_limits<float>::infinity();
+  for (int64_t j = 0; j < columns; ++j) most = x[j] > most ? x[j] : most;
+  double sum = 0;
+  for (int64_t j = 0; j < columns; ++j) sum += y[j] = std::exp(x[j] - most);
+  for (int64_t j = 0; j < columns; ++j) y[j] = static_cast<float>(y[j] / sum);
+}
+
+absl::Status Softmax(const HostLaunch& launch) {
+  const auto rows = static_cast<int64_t>(launch.values[2]);
+  const auto columns = static_cast<int64_t>(launch.values[3]);
+  for (int64_t i = 0; i < rows; ++i)
+    SoftmaxRow(launch.Pointer<float>(0) + i * columns, launch.Pointer<float>(1) + i * columns,
+               columns);
+  return absl::OkStatus();
+}
+
+class JudgeTest : public ::testing::Test {
+ protected:
+  JudgeTest() {
+    AddCpuKernels(&registry_);
+    site_.registry = &registry_;
+    site_.device = &device_;
+    site_.tell = [this](const v1::PushEvent& event) { events_.push_back(event); };
+    site_.give_up = [this](const v1::PushVerdict& verdict) { given_up_ = verdict.status(); };
+    candidate_.code = "code";
+    candidate_.seed = 7;
+    candidate_.iterations = 3;
+  }
+
+  v1::PushVerdict Push(const std::string& manifest, HostKernels kernels) {
+    events_.clear();
+    const auto read = manifest::ReadKernelManifest(
+        manifest, [&](absl::string_view name) { return (*registry_.Find(name))->op; });
+    EXPECT_TRUE(read.ok()) << read.status();
+    candidate_.manifest = &*read;
+    site_.toolchain = HostToolchain(std::move(kernels));
+    if (no_gpu_) site_.toolchain.load = nullptr;
+    return JudgeCandidate(site_, candidate_);
+  }
+  v1::PushVerdict PushSoftmax(const HostKernel& kernel) {
+    return Push(Manifest(R"("examples": [[[6, 33]]])"), [&] {
+      return std::map<std::string, HostKernel>{{"softmax", kernel}};
+    });
+  }
+
+  std::vector<v1::PushEvent> EventsOf(v1::PushEvent::EventCase kind) const {
+    std::vector<v1::PushEvent> found;
+    for (const v1::PushEvent& event : events_)
+      if (event.event_case() == kind) found.push_back(event);
+    return found;
+  }
+
+  Registry registry_;
+  CpuDevice device_{1};
+  JudgeSite site_;
+  Candidate candidate_;
+  bool no_gpu_ = false;
+  std::vector<v1::PushEvent> events_;
+  std::string given_up_;
+};
+
+TEST_F(JudgeTest, ARightKernelPasses) {
+  const v1::PushVerdict verdict = PushSoftmax(Softmax);
+  EXPECT_EQ(verdict.status(), "PASSED") << verdict.reason();
+  EXPECT_EQ(verdict.reason(), "");
+  EXPECT_EQ(verdict.name(), absl::StrCat("push:mine@", verdict.digest()));
+  EXPECT_THAT(verdict.digest(), SizeIs(32));
+  EXPECT_EQ(verdict.seed(), 7);
+  EXPECT_GT(verdict.speedup(), 0);
+  EXPECT_TRUE(verdict.deterministic());
+  EXPECT_FALSE(verdict.finite_only());
+
+  const auto compiled = EventsOf(v1::PushEvent::kCompiled);
+  ASSERT_THAT(compiled, SizeIs(1));
+  EXPECT_EQ(compiled[0].compiled().log(), "a warning");
+  EXPECT_EQ(compiled[0].compiled().kernel(), "softmax");
+  EXPECT_EQ(compiled[0].compiled().digest(), verdict.digest());
+  const auto checked = EventsOf(v1::PushEvent::kChecked);
+  EXPECT_GE(checked.size(), static_cast<size_t>(kProblemsDrawn));
+  for (const v1::PushEvent& event : checked) {
+    EXPECT_TRUE(event.checked().passed()) << event.checked().detail();
+    EXPECT_LE(event.checked().max_error(), 1);
+    EXPECT_GT(event.checked().checked_elements(), 0);
+  }
+  EXPECT_THAT(checked[0].checked().problem().inputs(0).shape(), ElementsAre(6, 33));
+  const auto timed = EventsOf(v1::PushEvent::kTimed);
+  ASSERT_THAT(timed, SizeIs(1));
+  ASSERT_GE(timed[0].timed().results_size(), 2);
+  EXPECT_EQ(timed[0].timed().results(0).implementation(), "pushed");
+  EXPECT_GT(timed[0].timed().results(0).median_ns(), 0);
+  EXPECT_GT(timed[0].timed().results(1).median_ns(), 0);
+}
+
+TEST_F(JudgeTest, TheSameSeedJudgesTheSame) {
+  PushSoftmax(Softmax);
+  const auto first = EventsOf(v1::PushEvent::kChecked);
+  PushSoftmax(Softmax);
+  const auto again = EventsOf(v1::PushEvent::kChecked);
+  ASSERT_EQ(first.size(), again.size());
+  for (size_t i = 0; i < first.size(); ++i)
+    EXPECT_EQ(first[i].SerializeAsString(), again[i].SerializeAsString());
+  candidate_.seed = 8;
+  PushSoftmax(Softmax);
+  const auto other = EventsOf(v1::PushEvent::kChecked);
+  EXPECT_NE(first[1].checked().problem().SerializeAsString(),
+            other[1].checked().problem().SerializeAsString());
+}
+
+// The shapes that a wrong kernel meets are not those that it was written for.
+TEST_F(JudgeTest, AKernelForTheExamplesAloneIsFound) {
+  const v1::PushVerdict verdict = PushSoftmax([](const HostLaunch& launch) {
+    return launch.values[3] == 33 ? Softmax(launch) : absl::OkStatus();
+  });
+  EXPECT_EQ(verdict.status(), "INCORRECT_NUMERICAL");
+  const auto checked = EventsOf(v1::PushEvent::kChecked);
+  EXPECT_TRUE(checked.front().checked().passed());
+  EXPECT_FALSE(checked.back().checked().passed());
+  EXPECT_TRUE(checked.back().checked().has_first());
+  EXPECT_THAT(EventsOf(v1::PushEvent::kTimed), IsEmpty());
+}
+
+// Every load begins anew, and a load is used for one problem alone.
+TEST_F(JudgeTest, WhatWasKeptFromTheCheckIsGone) {
+  int loads = 0;
+  const v1::PushVerdict verdict = Push(Manifest(R"("examples": [[[6, 33]]])"), [&] {
+    ++loads;
+    return std::map<std::string, HostKernel>{{"softmax", Softmax}};
+  });
+  EXPECT_EQ(verdict.status(), "PASSED") << verdict.reason();
+  EXPECT_EQ(loads, 1 + kProblemsDrawn + 1);
+}
+
+// As many launches go right as the check makes, or more.
+TEST_F(JudgeTest, WorkThatIsLeftOutWhileItIsTimedIsFound) {
+  candidate_.iterations = 60;
+  for (const int honest : {25, 30, 45}) {
+    const v1::PushVerdict verdict = Push(Manifest(R"("examples": [[[64, 256]]])"), [&] {
+      return std::map<std::string, HostKernel>{
+          {"softmax", [runs = 0, honest](const HostLaunch& launch) mutable {
+             return ++runs <= honest ? Softmax(launch) : absl::OkStatus();
+           }}};
+    });
+    EXPECT_EQ(verdict.status(), "INCORRECT_NUMERICAL") << honest << verdict.reason();
+    EXPECT_THAT(verdict.reason(), HasSubstr("while it was timed"));
+  }
+}
+
+TEST_F(JudgeTest, OneWrongLaunchOfManyIsFound) {
+  candidate_.iterations = 60;
+  const v1::PushVerdict verdict = Push(Manifest(R"("examples": [[[64, 256]]])"), [&] {
+    return std::map<std::string, HostKernel>{
+        {"softmax", [runs = 0](const HostLaunch& launch) mutable {
+           const absl::Status status = Softmax(launch);
+           if (++runs > 25 && runs % 7 == 0) launch.Pointer<float>(1)[9] = 0.5f;
+           return status;
+         }}};
+  });
+  EXPECT_NE(verdict.status(), "PASSED");
+}
+
+TEST_F(JudgeTest, ACompileErrorIsTheVerdictWithTheCompilersWords) {
+  candidate_.code = "wrong";
+  const v1::PushVerdict verdict = PushSoftmax(Softmax);
+  EXPECT_EQ(verdict.status(), "COMPILE_ERROR");
+  EXPECT_EQ(verdict.reason(), "k.cu(3): error: a mistake");
+  EXPECT_THAT(events_, IsEmpty());
+}
+
+TEST_F(JudgeTest, WithoutAGpuItIsCompiledAndNotSupported) {
+  no_gpu_ = true;
+  const v1::PushVerdict verdict = PushSoftmax(Softmax);
+  EXPECT_EQ(verdict.status(), "NOT_SUPPORTED");
+  EXPECT_THAT(verdict.reason(), HasSubstr("it compiles"));
+  EXPECT_THAT(events_, SizeIs(1));
+}
+
+// Before anything is compiled.
+TEST_F(JudgeTest, ALaunchThatCannotBeIsAnInvalidManifest) {
+  std::string manifest = Manifest(R"("examples": [[[6, 33]]])");
+  manifest.replace(manifest.find("\"rows\"]"), 7, "\"rows / (cols - 33)\"]");
+  const v1::PushVerdict verdict =
+      Push(manifest, [] { return std::map<std::string, HostKernel>(); });
+  EXPECT_EQ(verdict.status(), "INVALID_MANIFEST");
+  EXPECT_THAT(verdict.reason(), HasSubstr("for float32[6,33]: launch.grid[0]"));
+  EXPECT_THAT(events_, IsEmpty());
+}
+
+TEST_F(JudgeTest, ProblemsOfTheCallerAreJudgedAlone) {
+  candidate_.problems = {
+      *MakeProblem(*(*registry_.Find("softmax"))->op, {{DataType::kFloat32, {3, 5}}}, {})};
+  EXPECT_EQ(PushSoftmax(Softmax).status(), "PASSED");
+  EXPECT_THAT(EventsOf(v1::PushEvent::kChecked), SizeIs(1));
+  EXPECT_THAT(EventsOf(v1::PushEvent::kTimed), SizeIs(1));
+  candidate_.check_only = true;
+  const v1::PushVerdict checked = PushSoftmax(Softmax);
+  EXPECT_EQ(checked.status(), "PASSED");
+  EXPECT_EQ(checked.speedup(), 0);
+  EXPECT_THAT(EventsOf(v1::PushEvent::kTimed), IsEmpty());
+}
+
+TEST_F(JudgeTest, AProblemOutsideItsRangesIsNotSupported) {
+  candidate_.problems = {
+      *MakeProblem(*(*registry_.Find("softmax"))->op, {{DataType::kFloat32, {3, 5}}}, {})};
+  const v1::PushVerdict verdict = Push(Manifest(R"("requires": ["cols % 8 == 0"])"), [] {
+    return std::map<std::string, HostKernel>{{"softmax", Softmax}};
+  });
+  EXPECT_EQ(verdict.status(), "NOT_SUPPORTED");
+  EXPECT_THAT(verdict.reason(), HasSubstr("cols % 8 == 0"));
+}
+
+TEST_F(JudgeTest, NamedImplementationsStandBesideIt) {
+  candidate_.compare_with = {"manual", "cuda"};
+  EXPECT_EQ(PushSoftmax(Softmax).status(), "PASSED");
+  const v1::PushTimed timed = EventsOf(v1::PushEvent::kTimed)[0].timed();
+  ASSERT_EQ(timed.results_size(), 3);
+  EXPECT_EQ(timed.results(1).implementation(), "manual");
+  EXPECT_EQ(timed.results(2).implementation(), "cuda");
+  EXPECT_NE(timed.results(2).error(), "");
+  candidate_.compare_with = {kNoOthers};
+  const v1::PushVerdict alone = PushSoftmax(Softmax);
+  EXPECT_EQ(alone.speedup(), 0);
+  EXPECT_EQ(EventsOf(v1::PushEvent::kTimed)[0].timed().results_size(), 1);
+}
+
+TEST_F(JudgeTest, FiniteInputsAreSaid) {
+  const v1::PushVerdict verdict =
+      Push(Manifest(R"("inputs": "finite", "deterministic": false)"), [] {
+        return std::map<std::string, HostKernel>{{"softmax", Softmax}};
+      });
+  EXPECT_EQ(verdict.status(), "PASSED") << verdict.reason();
+  EXPECT_TRUE(verdict.finite_only());
+  EXPECT_FALSE(verdict.deterministic());
+}
+
+TEST_F(JudgeTest, AnErrorOfALaunchIsARuntimeError) {
+  const v1::PushVerdict verdict =
+      PushSoftmax([](const HostLaunch&) { return absl::InternalError("an illegal\naddress"); });
+  EXPECT_EQ(verdict.status(), "RUNTIME_ERROR");
+  EXPECT_THAT(verdict.reason(), HasSubstr("an illegal\naddress"));
+}
+
+TEST_F(JudgeTest, ALaunchThatDoesNotEndIsGivenUp) {
+  site_.launch_time_max = absl::Milliseconds(20);
+  absl::Mutex mutex;
+  bool ended = false;
+  site_.give_up = [&](const v1::PushVerdict& verdict) {
+    given_up_ = absl::StrCat(verdict.status(), " ", verdict.reason());
+    absl::MutexLock lock(&mutex);
+    ended = true;
+  };
+  PushSoftmax([&](const HostLaunch& launch) {
+    absl::MutexLock lock(&mutex);
+    mutex.Await(absl::Condition(&ended));
+    return Softmax(launch);
+  });
+  EXPECT_THAT(given_up_, StartsWith("TIMEOUT it does not end; a launch may take 20ms"));
+}
+
+TEST_F(JudgeTest, TimeThatIsUpIsATimeout) {
+  candidate_.deadline_ns = 0;
+  EXPECT_EQ(PushSoftmax(Softmax).status(), "TIMEOUT");
+}
+
+TEST_F(JudgeTest, TheDigestIsOfManifestAndCode) {
+  const std::string first = PushSoftmax(Softmax).digest();
+  candidate_.code = "other code";
+  const std::string other = PushSoftmax(Softmax).digest();
+  EXPECT_NE(first, other);
+  const v1::PushVerdict spaced = Push(Manifest(R"(  "examples":  [[[6,33]]])"), [] {
+    return std::map<std::string, HostKernel>{{"softmax", Softmax}};
+  });
+  EXPECT_EQ(spaced.digest(), other);
+}
+
+}  // namespace
+}  // namespace warpcall::judge

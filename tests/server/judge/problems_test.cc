@@ -1,0 +1,96 @@
+#include "server/judge/problems.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/registry.h"
+
+namespace warpcall::judge {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ProblemsTest : public ::testing::Test {
+ protected:
+  ProblemsTest() {
+    AddCpuKernels(&registry_);
+    gpu_.kind = DeviceKind::kCuda;
+    gpu_.multiprocessors = 132;
+  }
+
+  absl::StatusOr<std::vector<Problem>> Draw(absl::string_view op, absl::string_view rest,
+                                            uint64_t seed = 1) {
+    manifest_ = manifest::ReadKernelManifest(
+        absl::StrCat(R"({"name": "k", "op": ")", op,
+                     R"(", "code": {"kind": "cuda", "entry": "k"}, "args": ["zero:u64"],
+                         "launch": {"grid": [1], "block": [32]}, )",
+                     rest, "}"),
+        [&](absl::string_view name) { return (*registry_.Find(name))->op; });
+    EXPECT_TRUE(manifest_.ok()) << manifest_.status();
+    return DrawProblems(*manifest_, gpu_, seed);
+  }
+
+  Registry registry_;
+  DeviceProperties gpu_;
+  absl::StatusOr<manifest::KernelManifest> manifest_;
+};
+
+TEST_F(ProblemsTest, ExamplesComeFirstAndOthersFit) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const auto drawn = Draw("softmax", R"("types": ["float32", "bfloat16"],
+        "requires": ["cols % 8 == 0", "cols <= 4096"], "examples": [[[64, 512]], [[3, 1024]]])",
+                            seed);
+    ASSERT_TRUE(drawn.ok()) << drawn.status();
+    ASSERT_EQ(drawn->size(), static_cast<size_t>(kProblemsDrawn));
+    EXPECT_EQ(InputsToString((*drawn)[0]), "float32[64,512]");
+    EXPECT_EQ(InputsToString((*drawn)[1]), "bfloat16[3,1024]");
+    std::set<std::string> distinct;
+    for (const Problem& problem : *drawn) {
+      EXPECT_TRUE(CheckTaken(*manifest_, problem, gpu_).ok()) << InputsToString(problem);
+      distinct.insert(InputsToString(problem));
+    }
+    EXPECT_EQ(distinct.size(), drawn->size());
+  }
+}
+
+// Sizes that depend on each other stay so.
+TEST_F(ProblemsTest, EveryOpHasProblems) {
+  for (const Kernel& kernel : registry_.kernels()) {
+    if (std::string(kernel.op->name) == "fused") continue;  // its expression is the manifest's
+    const auto drawn = Draw(kernel.op->name, R"("types": ["float32"])");
+    ASSERT_TRUE(drawn.ok()) << kernel.op->name << drawn.status();
+    EXPECT_EQ(drawn->size(), static_cast<size_t>(kProblemsDrawn)) << kernel.op->name;
+  }
+  const auto fused = Draw("fused", R"("types": ["float32"], "attributes": {"expression": "x0 + x1"},
+                       "examples": [[[32, 100], [100]]])");
+  ASSERT_TRUE(fused.ok()) << fused.status();
+  EXPECT_EQ(fused->size(), static_cast<size_t>(kProblemsDrawn));
+}
+
+TEST_F(ProblemsTest, SizesFollowFromTheSeed) {
+  const auto first = Draw("gelu", R"("types": ["float32"])", 1);
+  const auto again = Draw("gelu", R"("types": ["float32"])", 1);
+  const auto other = Draw("gelu", R"("types": ["float32"])", 2);
+  EXPECT_EQ(*first, *again);
+  EXPECT_NE(*first, *other);
+}
+
+TEST_F(ProblemsTest, AnExampleThatItDoesNotTakeIsRefused) {
+  const auto drawn = Draw("gelu", R"("types": ["float32"], "requires": ["cols == 5"],
+                                     "examples": [[[5]], [[6]]])");
+  ASSERT_TRUE(absl::IsInvalidArgument(drawn.status()));
+  EXPECT_THAT(drawn.status().message(), HasSubstr("examples[1]: the kernel requires cols == 5"));
+}
+
+TEST_F(ProblemsTest, RequirementsThatNothingFitsAreSaid) {
+  const auto drawn = Draw("gelu", R"("types": ["float32"], "requires": ["cols == 123456789"])");
+  ASSERT_TRUE(absl::IsUnimplemented(drawn.status()));
+  EXPECT_THAT(drawn.status().message(), HasSubstr("cols == 123456789"));
+}
+
+}  // namespace
+}  // namespace warpcall::judge
