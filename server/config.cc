@@ -150,6 +150,16 @@ void AddInspectFlags(CLI::App* app, Config* config) {
       ->check(CLI::Range(1, 1024));
 }
 
+void AddPushFlags(CLI::App* app, Config* config) {
+  app->add_option("--push", config->push,
+                  "Judge kernels that callers push: on, off, or the devices that they may run on, "
+                  "comma-separated. For callers on this machine, or where there are policies, for "
+                  "principals whose methods name Push");
+  app->add_option("--push_run_seconds", config->push_run_seconds,
+                  "Longest time that a launch of a pushed kernel may take, seconds")
+      ->check(Between(0.1, 60.0));
+}
+
 void AddAccessFlags(CLI::App* app, Config* config) {
   app->add_flag("--allow_shared_memory", config->allow_shared_memory,
                 "Let clients of the Open Inference Protocol on this machine register POSIX shared "
@@ -305,6 +315,7 @@ void AddAll(CLI::App* app, Config* config, Names* names) {
   AddLimits(app, config);
   AddResidentFlags(app, config);
   AddInspectFlags(app, config);
+  AddPushFlags(app, config);
   AddAccessFlags(app, config);
   AddTraceFlags(app, config);
   AddTestFlags(app, &config->tests);

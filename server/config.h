@@ -49,6 +49,8 @@ struct Config {
   std::string inspect = "on";             // "local", "off"
   double inspect_seconds = 600;
   int inspect_queue = 8;
+  std::string push = "on";  // "off", or the devices that pushes may use
+  double push_run_seconds = 2;
   std::string compile_cache;  // empty: what is compiled at run time is not kept
   std::string cuda_include;   // empty: the build's, see CudaInclude
   std::string tuning_cache;   // empty: what is measured is not kept

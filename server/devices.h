@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/compiled/cuda_code.h"
+#include "kernels/manifest/kernel_manifest.h"
 #include "kernels/multiply_adds.h"
 #include "kernels/registry.h"
 #include "server/engine/engine.h"
@@ -83,6 +85,11 @@ std::unique_ptr<ConditionReader> OpenConditions(const Device& device);
 
 // A MultiplyAddsSource that covers the kernels of this build.
 absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic arithmetic, const DeviceProperties& device);
+
+// For judge::Toolchain::load, on a device that this process opened. UNIMPLEMENTED for the CPU.
+absl::StatusOr<PlanPtr> LoadPushed(const compiled::CudaCode& code,
+                                   const manifest::KernelLaunches& launches, bool scratch_zero,
+                                   const DeviceProperties& device);
 
 // Reports this process's phases to NVIDIA's tools if one is attached. Does nothing in a build
 // without CUDA.

@@ -53,6 +53,11 @@ absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic, const DeviceProperties&
   return absl::UnimplementedError("this build has no kernels for GPUs");
 }
 
+absl::StatusOr<PlanPtr> LoadPushed(const compiled::CudaCode&, const manifest::KernelLaunches&, bool,
+                                   const DeviceProperties& device) {
+  return absl::UnimplementedError(absl::StrCat(device.name, " runs no pushed kernels"));
+}
+
 void InstallPhaseWatcher() {}
 
 const char* CudaVersion() { return "none"; }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/multiply_adds.h"
+#include "kernels/pushed/pushed_plan.h"
 #include "proto/common/status_macros.h"
 #include "server/cpu_workers.h"
 #include "server/devices.h"
@@ -206,6 +207,14 @@ absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic arithmetic,
   if (device.kind != DeviceKind::kCuda)
     return absl::UnimplementedError(absl::StrCat("there is none for ", device.name));
   return cuda::MultiplyAddsOn(arithmetic, device);
+}
+
+absl::StatusOr<PlanPtr> LoadPushed(const compiled::CudaCode& code,
+                                   const manifest::KernelLaunches& launches, bool scratch_zero,
+                                   const DeviceProperties& device) {
+  if (device.kind != DeviceKind::kCuda)
+    return absl::UnimplementedError(absl::StrCat(device.name, " runs no pushed kernels"));
+  return pushed::NewPushedPlan(code, launches, scratch_zero, device);
 }
 
 void InstallPhaseWatcher() {

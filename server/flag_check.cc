@@ -30,12 +30,13 @@ bool IsDeviceName(absl::string_view name) {
          !name.empty() && absl::c_all_of(name, absl::ascii_isdigit);
 }
 
-absl::Status CheckDeviceNames(const std::string& devices) {
-  if (devices == "auto") return absl::OkStatus();
+// `other` stands in messages for the values that are no devices.
+absl::Status CheckDeviceNames(absl::string_view flag, const std::string& devices,
+                              absl::string_view other) {
   for (const absl::string_view name : absl::StrSplit(devices, ','))
     if (!IsDeviceName(name))
       return absl::InvalidArgumentError(absl::StrCat(
-          "--devices: \"", name, "\" is not a device; give auto, or names such as cuda:0,cpu"));
+          flag, ": \"", name, "\" is not a device; give ", other, ", or names such as cuda:0,cpu"));
   return absl::OkStatus();
 }
 
@@ -55,7 +56,10 @@ absl::Status CheckCaches(const Config& config) {
 
 absl::Status CheckFlags(const Config& config) {
   RETURN_IF_ERROR(CheckExposure(config));
-  RETURN_IF_ERROR(CheckDeviceNames(config.devices));
+  if (config.devices != "auto")
+    RETURN_IF_ERROR(CheckDeviceNames("--devices", config.devices, "auto"));
+  if (config.push != "on" && config.push != "off")
+    RETURN_IF_ERROR(CheckDeviceNames("--push", config.push, "on, off"));
   if (!config.otlp_endpoint.empty())
     RETURN_IF_ERROR(ParseOtlpEndpoint(config.otlp_endpoint).status());
   RETURN_IF_ERROR(CheckAccessFiles(config));

@@ -13,6 +13,7 @@
 #include "kernels/registry.h"
 #include "proto/common/status_macros.h"
 #include "server/devices.h"
+#include "server/foreign_compiler.h"
 #include "server/options.h"
 #include "server/process/answer.h"
 #include "server/self_test_main.h"
@@ -27,7 +28,8 @@ constexpr int kNice = 19;
 
 bool Measures(const process::RoleFlags& flags) {
   return flags.method == InspectionName(Inspection::kBenchmark) ||
-         flags.method == InspectionName(Inspection::kTune);
+         flags.method == InspectionName(Inspection::kTune) ||
+         flags.method == InspectionName(Inspection::kPush);
 }
 
 // The codes of the contract: what libraries answer beyond them is our own defect.
@@ -54,6 +56,27 @@ std::function<void(const std::string&)> SendsParts(const process::RoleFlags& fla
   };
 }
 
+// Sends the last answer. The other side then closes the channel, at which this process ends.
+std::function<void(const std::string&)> GivesUp(const process::Channel& channel) {
+  return [&channel](const std::string& verdict) {
+    process::SendAnswer(channel, {verdict}).IgnoreError();
+    for (;;) pause();
+  };
+}
+
+judge::Toolchain ToolchainFor(const process::RoleFlags& flags, const DeviceProperties& device) {
+  judge::Toolchain toolchain;
+  toolchain.compile = [&flags](const compiled::ForeignSource& source) {
+    return CompileForeign(source, {.cuda_include = flags.cuda_include});
+  };
+  if (device.kind == DeviceKind::kCuda)
+    toolchain.load = [device](const compiled::CudaCode& code,
+                              const manifest::KernelLaunches& launches, bool scratch_zero) {
+      return LoadPushed(code, launches, scratch_zero, device);
+    };
+  return toolchain;
+}
+
 absl::StatusOr<std::string> Answer(const process::RoleFlags& flags, const process::Channel& channel,
                                    const std::string& request) {
   Registry registry;
@@ -72,14 +95,20 @@ absl::StatusOr<std::string> Answer(const process::RoleFlags& flags, const proces
   if (Measures(flags)) {
     const auto conditions = OpenConditions(*device);
     const bool is_gpu = device->properties().kind == DeviceKind::kCuda;
-    return AnswerBenchmark(registry, device.get(),
-                           {.bytes = request,
-                            .deadline_ns = flags.deadline_ns,
-                            .server_version = kVersion,
-                            .cuda_version = is_gpu ? CudaVersion() : "",
-                            .conditions = conditions.get(),
-                            .multiply_adds = MultiplyAddsFor,
-                            .tell = SendsParts(flags, channel)});
+    const BenchmarkToAnswer benchmark = {.bytes = request,
+                                         .deadline_ns = flags.deadline_ns,
+                                         .server_version = kVersion,
+                                         .cuda_version = is_gpu ? CudaVersion() : "",
+                                         .conditions = conditions.get(),
+                                         .multiply_adds = MultiplyAddsFor,
+                                         .tell = SendsParts(flags, channel)};
+    if (flags.method != InspectionName(Inspection::kPush))
+      return AnswerBenchmark(registry, device.get(), benchmark);
+    return AnswerPush(registry, device.get(),
+                      {.benchmark = benchmark,
+                       .toolchain = ToolchainFor(flags, device->properties()),
+                       .launch_time_max = absl::Nanoseconds(flags.push_run_ns),
+                       .give_up = GivesUp(channel)});
   }
   if (flags.method == InspectionName(Inspection::kDescribe))
     return AnswerDescribe(registry, device.get(), request);
@@ -108,6 +137,7 @@ absl::StatusOr<std::unique_ptr<process::Child>> StartInspection(const inspect::I
                                 .in_parts = inquiry.in_parts,
                                 .deadline_ns = inquiry.deadline_ns,
                                 .unavailable_rows = UnavailableRows(registry),
+                                .push_run_ns = static_cast<int64_t>(config.push_run_seconds * 1e9),
                                 .cuda_include = CudaInclude(config)});
 }
 

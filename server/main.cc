@@ -11,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -175,6 +177,13 @@ InspectAccess ToInspectAccess(const std::string& name) {
   return name == "off" ? InspectAccess::kOff : InspectAccess::kOn;
 }
 
+PushAccess ToPushAccess(const std::string& push) {
+  PushAccess access;
+  access.on = push != "off";
+  if (access.on && push != "on") access.devices = absl::StrSplit(push, ',', absl::SkipEmpty());
+  return access;
+}
+
 ServerFacts FactsOf(const Config& config) {
   char hostname[HOST_NAME_MAX + 1] = "";
   gethostname(hostname, HOST_NAME_MAX);
@@ -192,6 +201,7 @@ CallLimits ToCallLimits(const Config& config, int devices) {
   limits.message_bytes_max = config.max_message_mib * kMib;
   limits.benchmark_bytes_max = config.benchmark_mib * kMib;
   limits.inspect_access = ToInspectAccess(config.inspect);
+  limits.push = ToPushAccess(config.push);
   // A window is a request like any other, so it has to fit into the limit of one.
   limits.stream_window_bytes =
       std::min({limits.stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
@@ -257,6 +267,17 @@ std::unique_ptr<MemoryTrim> WatchMemory(const Config& config, Engine* engine, Gr
     return halvings > 0;
   };
   return std::make_unique<MemoryTrim>(MemoryLimitBytes(), std::move(look));
+}
+
+absl::Status CheckPushDevices(const Engine& engine, const PushAccess& access) {
+  std::vector<std::string> names;
+  for (int i = 0; i < engine.device_count(); ++i)
+    names.push_back(engine.device(i).properties().name);
+  for (const std::string& device : access.devices)
+    if (!absl::c_linear_search(names, device))
+      return absl::InvalidArgumentError(absl::StrCat("--push: there is no device \"", device,
+                                                     "\"; there is: ", absl::StrJoin(names, ", ")));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> StartGrpc(const Config& config,
@@ -327,6 +348,7 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
                       .tracer = tracer.get(),
                       .facts = FactsOf(config),
                       .limits = ToCallLimits(config, engine->device_count())};
+  RETURN_IF_ERROR(CheckPushDevices(*engine, deps.limits.push));
   lifecycle.SetAnswers(ToAnswers(sink, deps));
   const absl::Cleanup end_http = [&http] { http = nullptr; };  // before what it answers with
   const std::unique_ptr<SpanExporter> exporter = StartSpanExporter(config, deps);

@@ -11,6 +11,8 @@
 namespace warpcall {
 namespace {
 
+constexpr absl::string_view kPushMethod = "Push";
+
 // Names go into lines of the log.
 constexpr size_t kSubjectBytesMax = 1024;
 
@@ -68,7 +70,8 @@ absl::StatusOr<Admission> Gate::Admit(const Principal& principal, absl::string_v
                       absl::StrCat(Who(principal),
                                    " may do nothing here: the server's policies have neither an "
                                    "entry of that name nor a default")));
-  RETURN_IF_ERROR(TakeRequest(principal, *policy));
+  admission.is_push_ = method == kPushMethod;
+  RETURN_IF_ERROR(TakeRequest(principal, *policy, admission.is_push_));
   admission.gate_ = this;
   admission.principal_ = principal;
   admission.policy_ = std::move(policy);
@@ -78,20 +81,28 @@ absl::StatusOr<Admission> Gate::Admit(const Principal& principal, absl::string_v
   return admission;
 }
 
-absl::Status Gate::TakeRequest(const Principal& principal, const Policy& policy) {
+absl::Status Gate::TakeRequest(const Principal& principal, const Policy& policy, bool is_push) {
+  const char* full = "requests";
+  int64_t limit = policy.requests_in_flight_max;
   {
     const absl::MutexLock lock(&mutex_);
     CountCall(policy.label);
     Use& use = in_flight_[principal.id];
-    if (use.requests < policy.requests_in_flight_max) {
+    const bool may_push = !is_push || use.pushes < policy.pushes_in_flight_max;
+    if (use.requests < limit && may_push) {
       ++use.requests;
+      use.pushes += is_push ? 1 : 0;
       return absl::OkStatus();
+    }
+    if (!may_push) {
+      full = "pushes";
+      limit = policy.pushes_in_flight_max;
     }
   }
   return Refuse(AuthRefusal::kRequestsInFlight,
-                absl::ResourceExhaustedError(absl::StrCat(
-                    Who(principal), " has ", policy.requests_in_flight_max,
-                    " requests in flight; that is its limit (requests_in_flight_max)")));
+                absl::ResourceExhaustedError(absl::StrCat(Who(principal), " has ", limit, " ", full,
+                                                          " in flight; that is its limit (", full,
+                                                          "_in_flight_max)")));
 }
 
 void Gate::CountCall(const std::string& label) {
@@ -130,12 +141,13 @@ absl::Status Gate::TakeBytes(const Principal& principal, const Policy& policy, i
                     " more; its limit is ", policy.bytes_in_flight_max, " (bytes_in_flight_max)")));
 }
 
-void Gate::GiveBack(uint64_t principal, int64_t bytes) {
+void Gate::GiveBack(uint64_t principal, bool is_push, int64_t bytes) {
   const absl::MutexLock lock(&mutex_);
   const auto found = in_flight_.find(principal);
   WARPCALL_CHECK(found != in_flight_.end() && found->second.requests > 0, principal);
   WARPCALL_DCHECK(bytes >= 0 && found->second.bytes >= bytes, bytes, found->second.bytes);
   found->second.bytes -= bytes;
+  found->second.pushes -= is_push ? 1 : 0;
   if (--found->second.requests == 0) in_flight_.erase(found);
 }
 
@@ -143,12 +155,13 @@ Admission& Admission::operator=(Admission&& other) noexcept {
   std::swap(gate_, other.gate_);
   std::swap(principal_, other.principal_);
   std::swap(policy_, other.policy_);
+  std::swap(is_push_, other.is_push_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }
 
 void Admission::GiveBack() {
-  if (gate_ != nullptr) gate_->GiveBack(principal_.id, bytes_);
+  if (gate_ != nullptr) gate_->GiveBack(principal_.id, is_push_, bytes_);
   gate_ = nullptr;
   bytes_ = 0;
 }

@@ -71,6 +71,12 @@ class Admission {
     return policy_ != nullptr && policy_->implementations.has_value();
   }
   bool limits_devices() const { return policy_ != nullptr && policy_->devices.has_value(); }
+  bool has_policy() const { return policy_ != nullptr; }
+  // Returns true if a policy lists the methods that are allowed, and this one.
+  bool Names(absl::string_view method) const {
+    return policy_ != nullptr && policy_->methods.has_value() &&
+           policy_->methods->contains(method);
+  }
   bool MayUseImplementation(absl::string_view name, absl::string_view family) const;
   bool MayUseDevice(absl::string_view name) const;
 
@@ -97,6 +103,7 @@ class Admission {
   Gate* gate_ = nullptr;  // null: no policy applies
   Principal principal_;
   std::shared_ptr<const Policy> policy_;
+  bool is_push_ = false;
   int64_t bytes_ = 0;  // held
 };
 
@@ -119,7 +126,7 @@ class Gate {
 
   // Admits a call of `method`, which is in flight while the admission lives. PERMISSION_DENIED, and
   // counted, if the policy forbids the method; RESOURCE_EXHAUSTED if the principal already has as
-  // many requests in flight as its policy allows.
+  // many requests, or pushes, in flight as its policy allows.
   absl::StatusOr<Admission> Admit(const Principal& principal, absl::string_view method);
 
   // Number of calls admitted, or refused for their principal's limits, by Policy::label; calls
@@ -135,15 +142,16 @@ class Gate {
   // A principal's requests and bytes in flight.
   struct Use {
     int64_t requests = 0;
+    int64_t pushes = 0;  // among them
     int64_t bytes = 0;
   };
 
   // Counts the refusal and returns `status`.
   absl::Status Refuse(AuthRefusal reason, absl::Status status);
-  absl::Status TakeRequest(const Principal& principal, const Policy& policy);
+  absl::Status TakeRequest(const Principal& principal, const Policy& policy, bool is_push);
   void CountCall(const std::string& label) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeBytes(const Principal& principal, const Policy& policy, int64_t bytes);
-  void GiveBack(uint64_t principal, int64_t bytes);
+  void GiveBack(uint64_t principal, bool is_push, int64_t bytes);
 
   const Options options_;
   std::array<std::atomic<int64_t>, kAuthRefusalCount> refusals_{};

@@ -106,6 +106,8 @@ absl::Status SetMember(absl::string_view where, absl::string_view key, const Jso
     ASSIGN_OR_RETURN(policy->share, ToShare(at, json));
   } else if (key == "requests_in_flight_max") {
     ASSIGN_OR_RETURN(policy->requests_in_flight_max, ToCount(at, json, kRequestsMax));
+  } else if (key == "pushes_in_flight_max") {
+    ASSIGN_OR_RETURN(policy->pushes_in_flight_max, ToCount(at, json, kRequestsMax));
   } else if (key == "bytes_in_flight_max") {
     ASSIGN_OR_RETURN(policy->bytes_in_flight_max, ToCount(at, json, kBytesMax));
   } else if (key == "resident_bytes_max") {
@@ -115,7 +117,8 @@ absl::Status SetMember(absl::string_view where, absl::string_view key, const Jso
         where,
         absl::StrCat("\"", key,
                      "\" is unknown; known: methods, kernels, implementations, devices, "
-                     "share, requests_in_flight_max, bytes_in_flight_max, resident_bytes_max"));
+                     "share, requests_in_flight_max, pushes_in_flight_max, bytes_in_flight_max, "
+                     "resident_bytes_max"));
   }
   return absl::OkStatus();
 }

@@ -27,6 +27,7 @@ struct Policy {
   // Share of a device's time relative to other principals, whose default is 1.
   double share = 1;
   int64_t requests_in_flight_max = std::numeric_limits<int64_t>::max();
+  int64_t pushes_in_flight_max = std::numeric_limits<int64_t>::max();  // of the requests
   int64_t bytes_in_flight_max = std::numeric_limits<int64_t>::max();  // tensor bytes
   int64_t resident_bytes_max = std::numeric_limits<int64_t>::max();   // of tensors on devices
   // Label of the principal's calls in metrics: its name. Empty: counted with all others.

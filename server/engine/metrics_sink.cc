@@ -12,8 +12,15 @@ const char* InspectionName(Inspection kind) {
       return "describe";
     case Inspection::kTune:
       return "tune";
+    case Inspection::kPush:
+      return "push";
   }
   return "unknown";
+}
+
+const char* PushStageName(PushStage stage) {
+  static constexpr const char* kNames[kPushStageCount] = {"compile", "check", "time"};
+  return kNames[static_cast<size_t>(stage)];
 }
 
 const char* ResidentEndName(ResidentEnd why) {

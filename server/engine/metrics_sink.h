@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/op.h"
+#include "server/engine/finding.h"
 #include "server/engine/refusal.h"
 
 namespace warpcall {
@@ -59,9 +60,9 @@ struct RequestTrace {
 
 // Calls that measure devices instead of using them: the label `method` of
 // warpcall_inspections_total.
-enum class Inspection : uint8_t { kBenchmark, kProfile, kDescribe, kTune };
-inline constexpr int kInspectionCount = 4;
-// "benchmark", "profile", "describe", "tune".
+enum class Inspection : uint8_t { kBenchmark, kProfile, kDescribe, kTune, kPush };
+inline constexpr int kInspectionCount = 5;
+// "benchmark", "profile", "describe", "tune", "push".
 const char* InspectionName(Inspection kind);
 
 // Resources that an inspection has used since its last report.
@@ -72,6 +73,12 @@ struct InspectionUse {
   int64_t device_ns = 0;  // launches and copies that it timed, without warm-up and checks
 };
 
+// A part of a push's judgement: the label `stage` of warpcall_push_seconds.
+enum class PushStage : uint8_t { kCompile, kCheck, kTime };
+inline constexpr int kPushStageCount = 3;
+// "compile", "check", "time".
+const char* PushStageName(PushStage stage);
+
 class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
@@ -80,11 +87,16 @@ class MetricsSink {
   virtual void Record(const RequestTrace& trace) = 0;
   // Called likewise for every Put and Get, which are no requests; counts copies and refusals.
   virtual void RecordTransfer(const RequestTrace& trace) = 0;
-  // Called likewise for every Benchmark, Profile, Describe and Tune; `reason` as in RequestTrace.
+  // Called likewise for every Benchmark, Profile, Describe, Tune and Push; `reason` as in
+  // RequestTrace.
   virtual void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) = 0;
   // May be called any number of times while such a call goes on. Ignores a kernel outside the
   // registry.
   virtual void RecordInspectionUse(const InspectionUse& use) = 0;
+  // Called once for each push that was judged.
+  virtual void RecordPush(Finding finding) = 0;
+  // Called for each data type of a push that was compiled, and each problem checked or timed.
+  virtual void RecordPushStage(PushStage stage, int64_t ns) = 0;
   // Records the share of the possible warps, 0 to 1, that an implementation's kernels kept resident
   // when profiled on a device. Ignores implementations and devices without such a share.
   virtual void SetAchievedOccupancy(int row, int device, double ratio) = 0;

@@ -138,6 +138,7 @@ PrometheusSink::PrometheusSink(const Registry& registry, Options options)
   AddChoiceSeries(registry);
   AddOtherSeries();
   AddInspectionSeries(registry);
+  AddPushSeries();
   series_->Close();
 }
 
@@ -304,8 +305,8 @@ void PrometheusSink::AddOtherSeries() {
 
 void PrometheusSink::AddInspectionSeries(const Registry& registry) {
   series_->BeginFamily(Kind::kCounter, "warpcall_inspections_total",
-                       "Benchmark, Profile, Describe and Tune requests answered, by canonical "
-                       "status code.");
+                       "Benchmark, Profile, Describe, Tune and Push requests answered, by "
+                       "canonical status code.");
   for (int kind = 0; kind < kInspectionCount; ++kind) {
     for (int code = 0; code < kCodeCount; ++code) {
       const Cell cell =
@@ -329,11 +330,38 @@ void PrometheusSink::AddInspectionSeries(const Registry& registry) {
     return first;
   };
   inspection_cpu_ = add_seconds("warpcall_inspection_cpu_seconds_total",
-                                "CPU time of the processes of Benchmark, Profile, Describe and "
-                                "Tune, counted while they run.");
-  inspection_device_ = add_seconds("warpcall_inspection_device_seconds_total",
-                                   "Time of the launches and copies that Benchmark, Tune and "
-                                   "Profile timed on their devices, counted when they are done.");
+                                "CPU time of the processes of Benchmark, Profile, Describe, Tune "
+                                "and Push, counted while they run.");
+  inspection_device_ =
+      add_seconds("warpcall_inspection_device_seconds_total",
+                  "Time of the launches and copies that Benchmark, Tune, Profile and "
+                  "Push timed on their devices, counted when they are done.");
+}
+
+void PrometheusSink::AddPushSeries() {
+  series_->BeginFamily(Kind::kCounter, "warpcall_pushes_total",
+                       "Kernels of callers that were judged, by the status of the verdict.");
+  for (int finding = 0; finding < kFindingCount; ++finding) {
+    const Cell cell = series_->AddSeries({{"status", FindingName(static_cast<Finding>(finding))}},
+                                         finding == 0 ? Appears::kAtStart : Appears::kWithFirst);
+    if (finding == 0) pushes_ = cell;
+  }
+  series_->BeginFamily(Kind::kDurations, "warpcall_push_seconds",
+                       "Time to compile a pushed kernel for a data type, to check and to time it "
+                       "on a problem.");
+  for (int stage = 0; stage < kPushStageCount; ++stage) {
+    const Cell cell = series_->AddSeries({{"stage", PushStageName(static_cast<PushStage>(stage))}});
+    if (stage == 0) push_durations_ = cell;
+  }
+}
+
+void PrometheusSink::RecordPush(Finding finding) {
+  WARPCALL_CHECK(static_cast<int>(finding) < kFindingCount, finding);
+  series_->Add(pushes_ + static_cast<uint32_t>(finding), 1);
+}
+
+void PrometheusSink::RecordPushStage(PushStage stage, int64_t ns) {
+  series_->Observe(push_durations_ + static_cast<uint32_t>(stage) * kDurationsStride, ns);
 }
 
 void PrometheusSink::Record(const RequestTrace& trace) {

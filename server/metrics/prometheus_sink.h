@@ -109,6 +109,8 @@ class PrometheusSink final : public MetricsSink {
   void RecordTransfer(const RequestTrace& trace) override;
   void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) override;
   void RecordInspectionUse(const InspectionUse& use) override;
+  void RecordPush(Finding finding) override;
+  void RecordPushStage(PushStage stage, int64_t ns) override;
   void SetAchievedOccupancy(int row, int device, double ratio) override;
   void RecordRefusedConnection() override { CountRejection(RejectReason::kConnections); }
 
@@ -139,6 +141,7 @@ class PrometheusSink final : public MetricsSink {
   void AddChoiceSeries(const Registry& registry);
   void AddOtherSeries();
   void AddInspectionSeries(const Registry& registry);
+  void AddPushSeries();
 
   void SetAll(absl::Span<const size_t> indices, uint32_t RunCells::*cell, uint32_t value);
   void Observe(uint32_t durations, int64_t ns, const RequestTrace& trace);
@@ -160,6 +163,8 @@ class PrometheusSink final : public MetricsSink {
   uint32_t inspections_ = 0;        // per kind, per code
   uint32_t inspection_cpu_ = 0;     // per kind, per kernel
   uint32_t inspection_device_ = 0;  // per kind, per kernel
+  uint32_t pushes_ = 0;             // per finding
+  uint32_t push_durations_ = 0;     // per stage
   uint32_t copied_in_ = 0;
   uint32_t copied_out_ = 0;
   std::vector<RunCells> runs_;  // per row, per device

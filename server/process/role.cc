@@ -30,6 +30,7 @@ void VisitFlags(Flags& flags, const Visit& visit) {
   visit("in_parts", flags.in_parts);
   visit("deadline_ns", flags.deadline_ns);
   visit("unavailable_row", flags.unavailable_rows);
+  visit("push_run_ns", flags.push_run_ns);
   visit("depth", flags.depth);
   visit("rows", flags.rows);
   visit("foreign", flags.foreign);

@@ -35,6 +35,7 @@ struct RoleFlags {
   bool in_parts = false;
   int64_t deadline_ns = kNoDeadline;               // by MonotonicNs
   std::vector<std::string> unavailable_rows = {};  // "ID:REASON", as the server found them
+  int64_t push_run_ns = 0;                         // longest launch of a pushed kernel
   // Self-test flags.
   std::string depth = {};  // --self_test
   std::vector<int64_t> rows = {};

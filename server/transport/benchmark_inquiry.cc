@@ -20,19 +20,11 @@ namespace {
 
 constexpr int kWarmupDefault = 10;
 constexpr int kIterationsDefault = 100;
-constexpr int kIterationsMax = 100'000;
-constexpr int kImplementationsMax = 64;
 constexpr int64_t kTimeoutNsMax = 3'600'000'000'000;
 // A call keeps one part in kAnswerShare of its time for the answer.
 constexpr int64_t kAnswerShare = 10;
 constexpr int64_t kAnswerNsMin = 100'000'000;
 constexpr int64_t kAnswerNsMax = 1'000'000'000;
-
-absl::Status CheckCount(absl::string_view name, int64_t value, int64_t max) {
-  if (value >= 0 && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is ", value, "; it must be 0 (the default) to ", max));
-}
 
 // The request with known names and valid shapes.
 struct CheckedBenchmark {
@@ -44,12 +36,7 @@ absl::StatusOr<CheckedBenchmark> Check(const Registry& registry,
                                        const v1::BenchmarkRequest& request) {
   CheckedBenchmark checked;
   ASSIGN_OR_RETURN(checked.kernel, registry.Find(request.kernel()));
-  if (request.implementations_size() > kImplementationsMax)
-    return absl::InvalidArgumentError(absl::StrCat(request.implementations_size(),
-                                                   " implementations are named; the limit is ",
-                                                   kImplementationsMax));
-  for (const std::string& name : request.implementations())
-    RETURN_IF_ERROR(registry.CheckImplementationName(*checked.kernel, WithoutStar(name)));
+  RETURN_IF_ERROR(CheckImplementations(registry, *checked.kernel, request.implementations()));
   ASSIGN_OR_RETURN(checked.problem,
                    ToProblem(request.inputs(), request.attributes(), *checked.kernel->op));
   return checked;
@@ -194,14 +181,6 @@ std::vector<const Row*> VariantsFor(const ExecuteDeps& deps, const CheckedBenchm
   return variants;
 }
 
-// The answer comes before the deadline, however long the last launch, and on its way it takes some
-// time too.
-int64_t MeasureUntil(int64_t deadline_ns, int64_t now_ns) {
-  if (deadline_ns == kNoDeadline) return kNoDeadline;
-  return deadline_ns -
-         std::clamp((deadline_ns - now_ns) / kAnswerShare, kAnswerNsMin, kAnswerNsMax);
-}
-
 inspect::BenchmarkPlan ToPlan(const v1::BenchmarkRequest& request, const CheckedBenchmark& checked,
                               std::vector<const Row*> rows) {
   inspect::BenchmarkPlan plan{
@@ -239,6 +218,28 @@ absl::Status ReadMessage(const ExecuteDeps& deps, const std::string& bytes,
 }
 
 }  // namespace
+
+absl::Status CheckCount(absl::string_view name, int64_t value, int64_t max) {
+  if (value >= 0 && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", value, "; it must be 0 (the default) to ", max));
+}
+
+absl::Status CheckImplementations(const Registry& registry, const Kernel& kernel,
+                                  const google::protobuf::RepeatedPtrField<std::string>& names) {
+  if (names.size() > kImplementationsMax)
+    return absl::InvalidArgumentError(absl::StrCat(
+        names.size(), " implementations are named; the limit is ", kImplementationsMax));
+  for (const std::string& name : names)
+    RETURN_IF_ERROR(registry.CheckImplementationName(kernel, WithoutStar(name)));
+  return absl::OkStatus();
+}
+
+int64_t MeasureUntil(int64_t deadline_ns, int64_t now_ns) {
+  if (deadline_ns == kNoDeadline) return kNoDeadline;
+  return deadline_ns -
+         std::clamp((deadline_ns - now_ns) / kAnswerShare, kAnswerNsMin, kAnswerNsMax);
+}
 
 absl::string_view WithoutStar(absl::string_view name) {
   absl::ConsumeSuffix(&name, ":*");

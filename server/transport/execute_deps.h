@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "kernels/registry.h"
 #include "server/access/gate.h"
@@ -38,11 +39,19 @@ struct ServerFacts {
 // Callers that may use Benchmark, Tune, Profile and Describe.
 enum class InspectAccess : uint8_t { kOff, kLocal, kOn };
 
+// Callers that may push kernels, besides those whose policy names Push: those on this machine,
+// where there are no policies.
+struct PushAccess {
+  bool on = true;
+  std::vector<std::string> devices = {};  // empty: all
+};
+
 // Set by flags.
 struct CallLimits {
   int64_t message_bytes_max = 0;
   int64_t benchmark_bytes_max = 0;  // operands of one Benchmark
   InspectAccess inspect_access = InspectAccess::kOn;
+  PushAccess push = {};
   // Operands of one window of an ExecuteStream: large enough that its job's fixed costs vanish
   // beside its transfer, small enough that results start early and a stream holds little.
   int64_t stream_window_bytes = 16 << 20;

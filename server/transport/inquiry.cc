@@ -4,7 +4,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "server/engine/refusal.h"
 #include "server/inspect/profile.h"
 
@@ -39,12 +38,6 @@ absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* req
   return absl::InvalidArgumentError(absl::StrCat("the message is not a valid ",
                                                  request->GetDescriptor()->name(),
                                                  ": protobuf cannot parse it"));
-}
-
-std::string InputsOf(const Problem& problem) {
-  return absl::StrJoin(problem.inputs, ", ", [](std::string* text, const TensorSpec& input) {
-    absl::StrAppend(text, ToString(input));
-  });
 }
 
 int64_t DeviceNsOf(Inspection kind, const std::string& response) {

@@ -1,5 +1,6 @@
-// Benchmark, Tune, Profile and Describe between gRPC's bytes and the inspector: the server checks
-// what is asked and chooses the device; the child process reads the same bytes again and answers.
+// Benchmark, Tune, Profile, Describe and Push between gRPC's bytes and the inspector: the server
+// checks what is asked and chooses the device; the child process reads the same bytes again and
+// answers.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -16,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/multiply_adds.h"
 #include "server/inspect/inspector.h"
+#include "server/judge/code.h"
 #include "server/runtime/conditions.h"
 #include "server/transport/request.h"
 #include "warpcall/v1/warpcall.pb.h"
@@ -32,6 +34,17 @@ absl::StatusOr<int64_t> ReadBenchmark(const ExecuteDeps& deps, std::string* byte
 // Each name stands for all of its variants. INVALID_ARGUMENT where results cannot be checked.
 absl::StatusOr<int64_t> ReadTune(const ExecuteDeps& deps, const std::string& bytes,
                                  Request* request);
+inline constexpr int kIterationsMax = 100'000;
+inline constexpr int kImplementationsMax = 64;
+// INVALID_ARGUMENT names value and limit.
+absl::Status CheckCount(absl::string_view name, int64_t value, int64_t max);
+// INVALID_ARGUMENT for more than kImplementationsMax, NOT_FOUND for a name that `kernel` has not.
+absl::Status CheckImplementations(const Registry& registry, const Kernel& kernel,
+                                  const google::protobuf::RepeatedPtrField<std::string>& names);
+// When a child stops measuring. The answer comes before the deadline, however long the last launch,
+// and on its way it takes some time too.
+int64_t MeasureUntil(int64_t deadline_ns, int64_t now_ns);
+
 // As both begin.
 absl::StatusOr<int64_t> ReadWithVariants(const ExecuteDeps& deps, const std::string& bytes,
                                          Request* request);
@@ -40,6 +53,14 @@ absl::string_view WithoutStar(absl::string_view name);
 absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
                                     Request* request);
 absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request);
+// A manifest in which something is wrong is left to the child, whose verdict says what.
+absl::StatusOr<int64_t> ReadPush(const ExecuteDeps& deps, const std::string& bytes,
+                                 Request* request);
+// From the queue to the verdict.
+inline constexpr int64_t kPushNsMax = 60'000'000'000;
+inline constexpr int64_t kPushCodeBytesMax = int64_t{4} << 20;
+// The longest message of a Push: code, manifest and problems.
+inline constexpr int64_t kPushMessageBytesMax = kPushCodeBytesMax + (int64_t{256} << 10);
 // Appends the row that the server chose to the message of a Profile or Describe, for its child.
 // protobuf merges what follows in a message with what came before.
 void AppendProfileChoice(const Request& request, std::string* bytes);
@@ -61,12 +82,18 @@ bool IsOnThisMachine(absl::string_view peer);
 // PERMISSION_DENIED, naming the flag, if the caller has no access; `peer` is named as by gRPC.
 absl::Status CheckInspectAccess(InspectAccess access, absl::string_view peer);
 
-// Reads a request that holds no tensor data: INVALID_ARGUMENT for what protobuf cannot parse.
-// REQUIRES: CheckSmallMessageLength of its bytes was OK.
-absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* request);
+// PERMISSION_DENIED, naming the flag or the policy, if the caller may not push. REQUIRES: `request`
+// was admitted.
+absl::Status CheckPushAccess(const PushAccess& access, const Request& request,
+                             absl::string_view peer);
+// The first event of a push that so many inspections go before, serialised.
+std::string QueuedEvent(int before);
+// Counts what an event that the child sent says. `ns`: since the last one.
+void RecordPushEvent(const std::string& bytes, int64_t ns, MetricsSink* metrics);
 
-// The inputs of what is asked, for the log.
-std::string InputsOf(const Problem& problem);
+// Reads a request that holds no tensor data: INVALID_ARGUMENT for what protobuf cannot parse.
+// REQUIRES: CheckMessageLengthOf its bytes was OK.
+absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* request);
 
 // Refuses what takes more memory for its operands than the flag or half the device's memory allows:
 // RESOURCE_EXHAUSTED names value and limit. Waiting changes neither.
@@ -119,5 +146,17 @@ absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_
                                           const std::string& bytes, absl::string_view traceparent);
 absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* device,
                                            const std::string& bytes);
+
+struct PushToAnswer {
+  BenchmarkToAnswer benchmark;  // its `tell` gets the events but the verdict
+  judge::Toolchain toolchain;
+  absl::Duration launch_time_max = absl::Seconds(2);
+  // Called on another thread with the last event, the verdict on a launch that does not end. Does
+  // not return.
+  std::function<void(const std::string&)> give_up;
+};
+// The verdict's event. An error is the request's.
+absl::StatusOr<std::string> AnswerPush(const Registry& registry, Device* device,
+                                       const PushToAnswer& push);
 
 }  // namespace warpcall

@@ -36,28 +36,39 @@ InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServe
 void InspectCall::Begin(grpc::ByteBuffer* message) {
   handover_->Give();
   absl::Status status = request_.Admit(method());
-  if (status.ok())
-    status = CheckInspectAccess(deps_->limits.inspect_access, PeerOf(*deps_, context_->peer()));
+  if (status.ok()) status = CheckAccess();
   if (status.ok()) status = CheckMessage(*message);
   if (!status.ok()) return Answer(status);
-  const int64_t limit = TakesTensors() ? MessageLengthMax(*deps_) : kSmallMessageBytesMax;
-  deps_->parts.inflater->InflateAsync(request_.key().principal, limit, message,
+  deps_->parts.inflater->InflateAsync(request_.key().principal, MessageBytesMax(), message,
                                       [this, message](absl::Status inflated) {
                                         if (inflated.ok()) inflated = Submit(message);
                                         if (!inflated.ok()) Answer(inflated);
                                       });
 }
 
+absl::Status InspectCall::CheckAccess() const {
+  const std::string peer = PeerOf(*deps_, context_->peer());
+  if (kind_ == Inspection::kPush) return CheckPushAccess(deps_->limits.push, request_, peer);
+  return CheckInspectAccess(deps_->limits.inspect_access, peer);
+}
+
+int64_t InspectCall::MessageBytesMax() const {
+  if (TakesTensors()) return MessageLengthMax(*deps_);
+  return kind_ == Inspection::kPush ? kPushMessageBytesMax : kSmallMessageBytesMax;
+}
+
 absl::Status InspectCall::CheckMessage(const grpc::ByteBuffer& message) {
   if (!message.Valid()) return absl::CancelledError("the call ended before its message had come");
   const auto bytes = static_cast<int64_t>(message.Length());
-  return TakesTensors() ? CheckMessageLength(*deps_, bytes) : CheckSmallMessageLength(bytes);
+  return TakesTensors() ? CheckMessageLength(*deps_, bytes)
+                        : CheckMessageLengthOf(bytes, MessageBytesMax());
 }
 
 absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   const auto bytes = static_cast<int64_t>(message->Length());
   RETURN_IF_ERROR(request_.Hold(bytes));
   message_.Swap(message);
+  if (kind_ == Inspection::kPush) request_.LimitTime(kPushNsMax);
   if (bytes <= static_cast<int64_t>(kReadAtOnceBytesMax)) RETURN_IF_ERROR(Read());
   auto task = std::make_unique<inspect::Task>();
   task->principal = request_.key().principal;
@@ -68,6 +79,7 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   task->queued = [this](int ahead) {
     context_->AddInitialMetadata(kQueuePositionKey, absl::StrCat(ahead));
     SendInitialMetadata();
+    if (kind_ == Inspection::kPush) AnswerPart(QueuedEvent(ahead));
   };
   task->used = [this](int64_t cpu_ns) { ChargeUse(cpu_ns); };
   if (in_parts_) task->part = [this](std::string part) { AnswerPart(std::move(part)); };
@@ -86,6 +98,8 @@ absl::Status InspectCall::Read() {
         return ReadTune(*deps_, bytes_, &request_);
       case Inspection::kProfile:
         return ReadProfile(*deps_, bytes_, &request_);
+      case Inspection::kPush:
+        return ReadPush(*deps_, bytes_, &request_);
       case Inspection::kDescribe:
         break;
     }
@@ -137,6 +151,8 @@ const char* InspectCall::method() const {
       return "Profile";
     case Inspection::kTune:
       return "Tune";
+    case Inspection::kPush:
+      return "Push";
     case Inspection::kDescribe:
       break;
   }
@@ -174,10 +190,17 @@ void InspectCall::ChargeUse(int64_t cpu_ns) {
   cpu_ns_ = cpu_ns;
 }
 
+void InspectCall::KeepPushFindings(const std::string& bytes) {
+  const int64_t now_ns = deps_->clock();
+  RecordPushEvent(bytes, now_ns - std::exchange(part_ns_, now_ns), deps_->metrics);
+}
+
 void InspectCall::KeepFindings(const std::string& bytes) {
+  if (kind_ == Inspection::kPush) KeepPushFindings(bytes);
   const RequestTrace& trace = request_.trace();
   deps_->metrics->RecordInspectionUse(
       {.kind = kind_, .kernel = trace.kernel, .device_ns = DeviceNsOf(kind_, bytes)});
+  if (trace.device < 0) return;  // it waits
   const DeviceProperties& device = deps_->engine->device(trace.device).properties();
   if (kind_ == Inspection::kBenchmark || kind_ == Inspection::kTune) {
     if (inspect::CopiesPassCaches(trace.work.bytes, device))
@@ -226,7 +249,7 @@ void InspectCall::LogEnd(const absl::Status& status) {
   std::vector<LogField> fields = {{"request_id", request_.request_id()},
                                   {"peer", PeerOf(*deps_, context_->peer())},
                                   {"kernel", trace.kernel < 0 ? "" : request_.kernel().op->name},
-                                  {"inputs", InputsOf(request_.problem())},
+                                  {"inputs", InputsToString(request_.problem())},
                                   {"device", trace.device < 0 ? "" : request_.device()},
                                   {"code", CodeName(status.code())},
                                   {"cpu_ns", cpu_ns_},

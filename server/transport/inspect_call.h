@@ -1,5 +1,5 @@
-// The common part of Benchmark, Tune, Profile and Describe calls: checks them, queues them with the
-// inspector, and answers with their child process's response.
+// The common part of Benchmark, Tune, Profile, Describe and Push calls: checks them, queues them
+// with the inspector, and answers with their child process's response.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -53,7 +53,10 @@ class InspectCall {
   bool in_parts_ = false;  // set before Begin
 
  private:
+  absl::Status CheckAccess() const;
   absl::Status CheckMessage(const grpc::ByteBuffer& message);
+  // The longest message.
+  int64_t MessageBytesMax() const;
   absl::Status Submit(grpc::ByteBuffer* message);
   // Reads message_, and chooses.
   absl::Status Read();
@@ -69,6 +72,7 @@ class InspectCall {
   const char* method() const;
   void ChargeUse(int64_t cpu_ns);
   void KeepFindings(const std::string& bytes);
+  void KeepPushFindings(const std::string& bytes);
   void LogEnd(const absl::Status& status);
 
   ExecuteDeps* const deps_;
@@ -82,6 +86,7 @@ class InspectCall {
   bool is_read_ = false;
   int64_t operand_bytes_ = 0;  // that the child makes
   int64_t cpu_ns_ = 0;         // CPU time of its process, as last reported
+  int64_t part_ns_ = 0;        // when the last part of a Push's answer came
   std::atomic<bool> cancelled_{false};
 };
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "server/inspect/describe.h"
 #include "server/transport/background_thread.h"
-#include "server/transport/benchmark_stream_call.h"
 #include "server/transport/call.h"
 #include "server/transport/execute_codec.h"
 #include "server/transport/execute_stream_call.h"
@@ -16,20 +16,12 @@
 #include "server/transport/inflater.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/inspect_call.h"
+#include "server/transport/inspect_stream_call.h"
 #include "server/transport/put_call.h"
 #include "server/transport/reply.h"
 
 namespace warpcall {
 namespace {
-
-v1::Attribute ToProto(const AttributeValue& value) {
-  v1::Attribute attribute;
-  if (const bool* as_bool = std::get_if<bool>(&value)) attribute.set_bool_value(*as_bool);
-  if (const int64_t* as_int = std::get_if<int64_t>(&value)) attribute.set_int_value(*as_int);
-  if (const double* as_double = std::get_if<double>(&value)) attribute.set_double_value(*as_double);
-  if (const std::string* text = std::get_if<std::string>(&value)) attribute.set_string_value(*text);
-  return attribute;
-}
 
 std::string SummaryOf(const Row& row) {
   std::vector<std::string> types;
@@ -85,7 +77,7 @@ void FillIn(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info
     v1::AttributeInfo* attribute = info->add_attributes();
     attribute->set_name(spec.name);
     attribute->set_summary(spec.summary);
-    *attribute->mutable_default_value() = ToProto(spec.default_value);
+    *attribute->mutable_default_value() = inspect::ToProto(spec.default_value);
     for (const std::string& value : spec.allowed_values) attribute->add_allowed_values(value);
     attribute->set_required(spec.required);
   }
@@ -210,7 +202,7 @@ KernelService::Reactor* KernelService::Benchmark(Context* context, const grpc::B
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* KernelService::BenchmarkStream(
     Context* context, const grpc::ByteBuffer* request) {
-  return BenchmarkStreamCall::Start(deps_, context, request);
+  return InspectStreamCall::Start(deps_, Inspection::kBenchmark, context, request);
 }
 
 KernelService::Reactor* KernelService::Tune(Context* context, const grpc::ByteBuffer* request,
@@ -265,6 +257,11 @@ KernelService::Reactor* KernelService::ListTensors(Context* context,
   else
     deps_->parts.refusals->Add(std::move(answer));
   return reactor;
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* KernelService::Push(Context* context,
+                                                                const grpc::ByteBuffer* request) {
+  return InspectStreamCall::Start(deps_, Inspection::kPush, context, request);
 }
 
 }  // namespace warpcall

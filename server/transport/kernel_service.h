@@ -8,12 +8,12 @@
 
 namespace warpcall {
 
-// Initial metadata of Benchmark, BenchmarkStream, Tune, Profile and Describe, sent when the call is
-// queued: how many such calls go before it, "0" where it begins at once.
+// Initial metadata of Benchmark, BenchmarkStream, Tune, Profile, Describe and Push, sent when the
+// call is queued: how many such calls go before it, "0" where it begins at once.
 inline constexpr char kQueuePositionKey[] = "warpcall-queue-position";
 
 // Every method takes raw bytes: those of Execute, ExecuteStream and Put protobuf would copy, those
-// of Benchmark, BenchmarkStream, Tune, Profile and Describe a child process reads, and of the
+// of Benchmark, BenchmarkStream, Tune, Profile, Describe and Push a child process reads, and of the
 // others protobuf would parse any number.
 using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
     v1::KernelService::WithRawCallbackMethod_ExecuteStream<
@@ -31,7 +31,9 @@ using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
                                                     v1::KernelService::
                                                         WithRawCallbackMethod_ListTensors<
                                                             v1::KernelService::
-                                                                Service>>>>>>>>>>>>>>;
+                                                                WithRawCallbackMethod_Push<
+                                                                    v1::KernelService::
+                                                                        Service>>>>>>>>>>>>>>>;
 
 class KernelService final : public KernelServiceBase {
  public:
@@ -68,6 +70,8 @@ class KernelService final : public KernelServiceBase {
                 grpc::ByteBuffer* response) override;
   Reactor* ListTensors(Context* context, const grpc::ByteBuffer* request,
                        grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Push(Context* context,
+                                                   const grpc::ByteBuffer* request) override;
 
  private:
   ExecuteDeps* const deps_;

@@ -13,19 +13,19 @@
 
 namespace warpcall {
 
-absl::Status CheckSmallMessageLength(int64_t bytes) {
-  if (bytes <= kSmallMessageBytesMax) return absl::OkStatus();
+absl::Status CheckMessageLengthOf(int64_t bytes, int64_t most) {
+  if (bytes <= most) return absl::OkStatus();
   return RefuseFor(RejectReason::kMessageBytes,
-                   absl::ResourceExhaustedError(absl::StrCat("the request has ", bytes,
-                                                             " bytes; the limit of this method is ",
-                                                             kSmallMessageBytesMax)),
+                   absl::ResourceExhaustedError(absl::StrCat(
+                       "the request has ", bytes, " bytes; the limit of this method is ", most)),
                    kNeverRetry);
 }
 
 absl::Status ParseSmallMessage(const ExecuteDeps& deps, grpc::ByteBuffer* message,
                                google::protobuf::MessageLite* parsed) {
   if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
-  RETURN_IF_ERROR(CheckSmallMessageLength(static_cast<int64_t>(message->Length())));
+  RETURN_IF_ERROR(
+      CheckMessageLengthOf(static_cast<int64_t>(message->Length()), kSmallMessageBytesMax));
   // Charges no principal: the inflated bytes are gone before this returns.
   RETURN_IF_ERROR(deps.parts.inflater->Inflate(0, kSmallMessageBytesMax, message));
   if (parsed->ParseFromString(Flat(*message))) return absl::OkStatus();

@@ -17,8 +17,8 @@ namespace warpcall {
 // The largest request of a method that takes no tensors.
 inline constexpr int64_t kSmallMessageBytesMax = int64_t{64} << 10;
 
-// RESOURCE_EXHAUSTED for more than kSmallMessageBytesMax.
-absl::Status CheckSmallMessageLength(int64_t bytes);
+// RESOURCE_EXHAUSTED for more than `most`, the method's own limit.
+absl::Status CheckMessageLengthOf(int64_t bytes, int64_t most);
 
 // Parses `message`, inflating it where it came compressed. RESOURCE_EXHAUSTED for more than
 // kSmallMessageBytesMax, before anything is allocated for it.

@@ -163,19 +163,26 @@ absl::Status Request::CheckPolicy(absl::string_view device, absl::Span<const int
   return absl::OkStatus();
 }
 
-absl::Status Request::Read(CallSpec spec,
-                           absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state) {
+void Request::LimitTime(int64_t ns) {
+  if (ns < key_.deadline_ns - start_ns_) key_.deadline_ns = start_ns_ + ns;
+}
+
+absl::Status Request::ReadKernel(CallSpec spec) {
   RETURN_IF_ERROR(CheckRequestId(spec.request_id));
   request_id_ = std::string(spec.request_id);
-  if (spec.timeout_ns < key_.deadline_ns - start_ns_)
-    key_.deadline_ns = start_ns_ + spec.timeout_ns;
+  LimitTime(spec.timeout_ns);
   ASSIGN_OR_RETURN(kernel_, deps_->registry->Find(spec.kernel));
   trace_.kernel = kernel_->id;
   RETURN_IF_ERROR(deps_->registry->CheckImplementationName(*kernel_, spec.implementation));
   implementation_ = std::string(spec.implementation);
   device_name_ = std::string(spec.device);
   RETURN_IF_ERROR(ReadResidents(std::move(spec)));
-  RETURN_IF_ERROR(CheckPolicy());
+  return CheckPolicy();
+}
+
+absl::Status Request::Read(CallSpec spec,
+                           absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state) {
+  RETURN_IF_ERROR(ReadKernel(std::move(spec)));
   ASSIGN_OR_RETURN(problem_, state(*kernel_->op));
   trace_.data_type = problem_.inputs[0].data_type;
   trace_.work = kernel_->op->work(problem_);

@@ -104,6 +104,8 @@ class Request {
   // Everything but tensor data: finds the kernel and has `state` make the problem of its op, with
   // each check of names, types, shapes and attributes.
   absl::Status Read(CallSpec spec, absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state);
+  // The part of Read before the problem, for a call that is about a kernel and has none.
+  absl::Status ReadKernel(CallSpec spec);
   // Finds the row and the device that run each of `parts`: the request's problem, or the sizes in
   // which it is cut. Reserves memory for outputs that stay there. REQUIRES: it was read.
   absl::Status Choose(absl::Span<const Problem> parts);
@@ -118,6 +120,11 @@ class Request {
   absl::Status Hold(int64_t bytes);
   // PERMISSION_DENIED for what the caller may not use of `rows` (Row::ids) and of the device.
   absl::Status CheckPolicy(absl::string_view device, absl::Span<const int> rows) const;
+  // Returns true if the caller's policy lists the methods that it may call, and this one.
+  bool IsNamedFor(absl::string_view method) const { return admission_.Names(method); }
+  bool HasPolicy() const { return admission_.has_policy(); }
+  // Its deadline is at most so long after it came.
+  void LimitTime(int64_t ns);
   // Gives back what it holds of its caller's limits.
   void GiveBack() { admission_.GiveBack(); }
 

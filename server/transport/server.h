@@ -55,7 +55,6 @@ class GrpcServer {
   // Sets the answer of grpc.health.v1 for "" and for the service while CheckReady finds no fault.
   void SetServing(bool serving);
 
-
   // Waits up to `timeout` until every answer is sent, true if so, and, for at most a second, until
   // clients have stopped calling: they hear UNAVAILABLE from the engine, with its reason, until
   // then.

@@ -37,14 +37,20 @@ def class_of(descriptor, pool):
     return message_factory.MessageFactory(pool).GetPrototype(descriptor)
 
 
-def load_messages(pack):
-    """The message classes of the proto, by name."""
+def load_pool(pack):
+    """The proto's descriptors."""
     files = descriptor_pb2.FileDescriptorSet()
     with open(os.path.join(pack, "warpcall.desc"), "rb") as file:
         files.ParseFromString(file.read())
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)
+    return pool
+
+
+def load_messages(pack):
+    """The message classes of the proto, by name."""
+    pool = load_pool(pack)
     names = ["ExecuteRequest", "ExecuteResponse", "ListKernelsRequest", "ListKernelsResponse",
              "ListDevicesRequest", "ListDevicesResponse", "PutRequest", "PutResponse", "GetRequest",
              "GetResponse", "FreeRequest", "FreeResponse"]

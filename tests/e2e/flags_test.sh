@@ -55,6 +55,8 @@ output=$("$server" --listen=0.0.0.0:0 --metrics_listen=127.0.0.1:0 2>&1 >/dev/nu
 [ $? = 1 ] && [[ $output == *--listen=0.0.0.0:0*--token_file*--insecure* ]] || { echo "--listen=0.0.0.0:0: $output"; failures=1; }
 output=$("$server" --devices=tpu:0 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *tpu:0*cpu* ]] || { echo "--devices=tpu:0: $output"; failures=1; }
+output=$("$server" --devices=cpu --push=cuda:9 2>&1 >/dev/null)
+[ $? = 1 ] && [[ $output == *'there is no device "cuda:9"; there is: cpu'* ]] || { echo "--push=cuda:9: $output"; failures=1; }
 output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --compile_cache=/proc/self/task 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *compile_cache*'"/proc/self/task"'*made* ]] || { echo "--compile_cache: $output"; failures=1; }
 output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --tuning_cache=/nowhere/tuning 2>&1 >/dev/null)
@@ -86,6 +88,8 @@ checked 2 '/nowhere/include' --cuda_include=/nowhere/include
 checked 2 --token_file --listen=0.0.0.0:8470
 checked 2 '"tpu:0" is not a device' --devices=cpu,tpu:0
 checked 2 '"cuda:" is not a device' --devices=cuda:
+checked 2 '--push: "yes" is not a device; give on, off' --push=yes
+checked 0 'are valid' --push=cuda:0,cuda:1
 checked 2 otlp_endpoint --otlp_endpoint=nowhere
 checked 2 'tls_cert: /no/cert' --tls_cert=/no/cert --tls_key=/no/key
 checked 2 'token_file: /no/tokens' --token_file=/no/tokens
@@ -96,7 +100,7 @@ fractions=$(grep -oP '^ *--\K\w+(?= FLOAT)' <<<"$help")
 for flag in $fractions; do refused "--$flag=nan" "$flag" nan 'not in range'; done
 for flag in listen metrics_listen devices gpus_min lanes_per_device busy_poll_us pollers staging_mib max_message_mib queue_limit \
   queue_mib reception_mib resident_mib resident_ttl_seconds resident_ttl_seconds_max lame_duck_seconds drain_seconds max_run_seconds max_connection_age_seconds send_seconds self_test compile_cache cuda_include tuning_cache \
-  check check_flags log_level log_format flagfile inspect inspect_seconds inspect_queue allow_shared_memory \
+  check check_flags log_level log_format flagfile inspect inspect_seconds inspect_queue push push_run_seconds allow_shared_memory \
   otlp_endpoint otlp_sample_ratio load_reports tls_cert tls_key tls_client_ca token_file policy_file insecure; do
   [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }
 done

@@ -161,6 +161,24 @@ TEST(InspectAccessTest, LocalIsForCallersOnThisMachine) {
   EXPECT_THAT(status.error_message(), HasSubstr("(inspect is local)"));
 }
 
+TEST(InspectAccessTest, PushIsForCallersOnThisMachine) {
+  ServerProcess server({"--self_test=off", "--insecure", "--listen=0.0.0.0:0"});
+  const std::string port = server.address().substr(8);  // "0.0.0.0:PORT"
+  const auto push = [&](const std::string& address) {
+    grpc::ClientContext context;
+    const auto stub = v1::KernelService::NewStub(Connect(address));
+    const auto reader = stub->Push(&context, v1::PushRequest());
+    for (v1::PushEvent event; reader->Read(&event);) continue;
+    return reader->Finish();
+  };
+  EXPECT_EQ(push("127.0.0.1:" + port).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  const std::string outside = OutsideAddress();
+  if (outside.empty()) GTEST_SKIP() << "this machine has but its loopback addresses";
+  const grpc::Status status = push(absl::StrCat(outside, ":", port));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(status.error_message(), HasSubstr("Push is for callers on this server's machine"));
+}
+
 TEST(InspectAccessTest, WhoWaitsIsToldHowManyGoBeforeAndTheQueueHasItsLimit) {
   ServerProcess server(FlagsForHeld({"--inspect_queue=1"}));
   Gate gate;

@@ -41,6 +41,8 @@ class StreamServer {
     void RecordTransfer(const RequestTrace&) override {}
     void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
     void RecordInspectionUse(const InspectionUse&) override {}
+  void RecordPush(Finding) override {}
+  void RecordPushStage(PushStage, int64_t) override {}
     void SetAchievedOccupancy(int, int, double) override {}
     void RecordRefusedConnection() override {}
   };

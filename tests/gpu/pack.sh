@@ -34,7 +34,7 @@ protoc --proto_path=proto --include_imports --descriptor_set_out="$out/warpcall.
 cp --parents tests/gpu/nvml_check.cc server/runtime/cuda/nvml_types.h "$out/"
 cp --parents client/python/warpcall/*.py tests/client/python/{support,torch_test}.py \
   tests/differential/differential.py "$out/"
-cp tests/gpu/run.sh tests/gpu/{service,residents,workers,fault,inspect}_check.py tests/gpu/tune.py \
+cp tests/gpu/run.sh tests/gpu/{service,residents,workers,push,fault,inspect}_check.py tests/gpu/tune.py \
   tests/differential/differential.py tests/bench/scrape_bench.py tests/bench/peers{,_problems,_triton}.py \
   tests/deploy/processes.py "$out/"
 du -sh "$out"

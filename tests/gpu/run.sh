@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
 #   bash run.sh [STEP...]      steps: device check conformance expressions variants observe sanitizer service
-# residents spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices tune peers
+# residents push spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices tune peers
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -87,6 +87,10 @@ residents() {
   TAIL_LINES=30 step residents python3 "$here/residents_check.py" "$here"
   step resident_bench "$here/bin/warpcall_resident_bench"
 }
+push() {
+  TAIL_LINES=80 step push python3 "$here/push_check.py" "$here"
+  step pushes python3 "$here/push_check.py" "$here" repeat 200
+}
 spread() {
   step spread python3 "$here/workers_check.py" "$here" spread
   step balance python3 "$here/workers_check.py" "$here" balance
@@ -132,7 +136,7 @@ peers() {
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-for name in ${@:-device check conformance expressions variants observe sanitizer service residents spread fault inspect torch scrape path transport stream soak bench}; do
+for name in ${@:-device check conformance expressions variants observe sanitizer service residents push spread fault inspect torch scrape path transport stream soak bench}; do
   "$name"
 done
 printf '\n%s\n' "${results[@]}"

@@ -39,7 +39,6 @@ sys.path[:0] = [*_PACKAGES, os.path.join(ROOT, "tests", "differential")]
 try:
     import grpc
     import numpy as np  # noqa: F401  for the tests
-    from google.protobuf import descriptor_pb2, descriptor_pool
 
     import differential
     import warpcall
@@ -69,21 +68,11 @@ if sys.version_info < (3, 11):  # the package's oldest is 3.10
     unittest.TestCase.enterClassContext = classmethod(enter_class_context)
 
 
-def load_pool():
-    files = descriptor_pb2.FileDescriptorSet()
-    with open(os.path.join(BUILD, "warpcall.desc"), "rb") as file:
-        files.ParseFromString(file.read())
-    pool = descriptor_pool.DescriptorPool()
-    for file in files.file:
-        pool.Add(file)
-    return pool
-
-
 class Messages:
     """protobuf's classes for the service's messages, as attributes."""
 
     def __init__(self):
-        self._pool = load_pool()
+        self._pool = differential.load_pool(BUILD)
 
     def __getattr__(self, name):
         descriptor = self._pool.FindMessageTypeByName("warpcall.v1." + name)

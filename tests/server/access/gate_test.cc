@@ -116,8 +116,8 @@ class PolicyGateTest : public ::testing::Test {
         "alice": {"methods": ["Execute"], "kernels": ["gelu"], "implementations": ["cuda", "loop"],
                   "devices": ["cuda:1"], "share": 4, "requests_in_flight_max": 2,
                   "bytes_in_flight_max": 100},
-        "bob": {}}})";
-    auto opened = Policies::Open(path_, {"Describe", "Execute"});
+        "bob": {}, "carol": {"methods": ["Execute", "Push"], "pushes_in_flight_max": 1}}})";
+    auto opened = Policies::Open(path_, {"Describe", "Execute", "Push"});
     EXPECT_TRUE(opened.ok()) << opened.status();
     policies_ = *std::move(opened);
     gate_ = std::make_unique<Gate>(Gate::Options{.policies = policies_.get()});
@@ -133,7 +133,7 @@ class PolicyGateTest : public ::testing::Test {
 using Calls = std::map<std::string, int64_t>;
 
 TEST_F(PolicyGateTest, CountsCallsByThePrincipalsThatThePolicyNames) {
-  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 0}, {"bob", 0}}));
+  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 0}, {"bob", 0}, {"carol", 0}}));
   const Principal bob = NamedPrincipal("bob");
   {
     const auto first = gate_->Admit(alice_, "Execute"), second = gate_->Admit(alice_, "Execute");
@@ -141,12 +141,29 @@ TEST_F(PolicyGateTest, CountsCallsByThePrincipalsThatThePolicyNames) {
   }
   EXPECT_TRUE(gate_->Admit(bob, "Execute").ok());
   EXPECT_FALSE(gate_->Admit(NamedPrincipal("mallory"), "Execute").ok());  // nobody's label
-  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 3}, {"bob", 1}}));
+  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 3}, {"bob", 1}, {"carol", 0}}));
   std::ofstream(path_) << R"({"default": {}, "principals": {"bob": {}, "carol": {}}})";
   ASSERT_TRUE(policies_->ReadAgain().ok());
   EXPECT_TRUE(gate_->Admit(alice_, "Execute").ok());  // by the default
   EXPECT_TRUE(gate_->Admit(bob, "Execute").ok());
   EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 1}, {"alice", 3}, {"bob", 2}, {"carol", 0}}));
+}
+
+TEST_F(PolicyGateTest, PushesHaveALimitOfTheirOwn) {
+  const Principal carol = NamedPrincipal("carol");
+  for (int i = 0; i < 2; ++i) {
+    const auto push = gate_->Admit(carol, "Push");
+    ASSERT_TRUE(push.ok()) << push.status();
+    EXPECT_TRUE(push->Names("Push"));
+    const absl::Status refused = gate_->Admit(carol, "Push").status();
+    EXPECT_TRUE(absl::IsResourceExhausted(refused));
+    EXPECT_THAT(refused.message(),
+                HasSubstr("has 1 pushes in flight; that is its limit (pushes_in_flight_max)"));
+    EXPECT_TRUE(gate_->Admit(carol, "Execute").ok());
+  }
+  const auto bob = gate_->Admit(NamedPrincipal("bob"), "Push");
+  ASSERT_TRUE(bob.ok());
+  EXPECT_FALSE(bob->Names("Push"));  // he may do everything, and nothing by name
 }
 
 std::string Named(int begin, int end) {

@@ -1,4 +1,4 @@
-// One BenchmarkStream call: a Benchmark whose results are sent as they come.
+// A call whose answer is sent in parts, as they come: BenchmarkStream, Push.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -14,13 +14,14 @@
 namespace warpcall {
 
 // The inspector bounds what waits to be sent, and ends the call.
-class BenchmarkStreamCall final : public StreamCall<WatchedWriter>, private InspectCall {
+class InspectStreamCall final : public StreamCall<WatchedWriter>, private InspectCall {
  public:
-  static BenchmarkStreamCall* Start(ExecuteDeps* deps, grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request);
+  static InspectStreamCall* Start(ExecuteDeps* deps, Inspection kind,
+                                  grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request);
 
  private:
-  BenchmarkStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context);
+  InspectStreamCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServerContext* context);
 
   void Written(bool ok) override {
     if (!ok) waiting_.clear();  // nobody is there to read them

@@ -1,24 +1,25 @@
-#include "server/transport/benchmark_stream_call.h"
+#include "server/transport/inspect_stream_call.h"
 
 #include <utility>
 
 namespace warpcall {
 
-BenchmarkStreamCall::BenchmarkStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
+InspectStreamCall::InspectStreamCall(ExecuteDeps* deps, Inspection kind,
+                                     grpc::CallbackServerContext* context)
     : StreamCall(deps, context, nullptr),
-      InspectCall(deps, Inspection::kBenchmark, context, &(StreamCall::handover_)) {
+      InspectCall(deps, kind, context, &(StreamCall::handover_)) {
   in_parts_ = true;
 }
 
-BenchmarkStreamCall* BenchmarkStreamCall::Start(ExecuteDeps* deps,
-                                                grpc::CallbackServerContext* context,
-                                                const grpc::ByteBuffer* request) {
-  auto* call = new BenchmarkStreamCall(deps, context);
+InspectStreamCall* InspectStreamCall::Start(ExecuteDeps* deps, Inspection kind,
+                                            grpc::CallbackServerContext* context,
+                                            const grpc::ByteBuffer* request) {
+  auto* call = new InspectStreamCall(deps, kind, context);
   call->Begin(const_cast<grpc::ByteBuffer*>(request));
   return call;
 }
 
-void BenchmarkStreamCall::AnswerPart(std::string bytes) {
+void InspectStreamCall::AnswerPart(std::string bytes) {
   const absl::StatusOr<grpc::ByteBuffer> message = ToMessage(std::move(bytes));
   if (!message.ok()) return;  // longer than any part is
   strand_.Post([this, part = *message] {
@@ -27,7 +28,7 @@ void BenchmarkStreamCall::AnswerPart(std::string bytes) {
   });
 }
 
-void BenchmarkStreamCall::Answer(absl::StatusOr<std::string> bytes) {
+void InspectStreamCall::Answer(absl::StatusOr<std::string> bytes) {
   const absl::StatusOr<grpc::ByteBuffer> message =
       bytes.ok() ? ToMessage(*std::move(bytes)) : bytes.status();
   strand_.Post([this, message, end = End(message.status())] {
@@ -37,7 +38,7 @@ void BenchmarkStreamCall::Answer(absl::StatusOr<std::string> bytes) {
   });
 }
 
-void BenchmarkStreamCall::Advance() {
+void InspectStreamCall::Advance() {
   if (writing_) return;
   if (!waiting_.empty()) {
     writing_ = true;
