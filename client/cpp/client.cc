@@ -9,6 +9,8 @@
 #include "client/cpp/calls/benchmark.h"
 #include "client/cpp/calls/borrowed.h"
 #include "client/cpp/calls/execute.h"
+#include "client/cpp/calls/push.h"
+#include "client/cpp/calls/response_stream.h"
 #include "client/cpp/calls/stream.h"
 #include "client/cpp/calls/transfers.h"
 #include "client/cpp/codec/codec.h"
@@ -121,26 +123,35 @@ class Client::Impl {
     RETURN_IF_ERROR(options_status());
     const CallTerms terms = {connections_.Deadline(absl::Now(), call.timeout), watch.cancellation};
     const std::string request = EncodeBenchmark(call);
-    const Channel& channel = connections_.channel(connections_.Next());
+    const auto add = [&](Fragments response) { return AddBenchmark(response, watch, report); };
     bool begun = false;
-    const auto attempt = [&] {
-      BenchmarkSession session(request, watch, report);
-      Reply reply = channel.Stream(kBenchmarkStream, &session, terms);
-      begun = session.begun();
-      if (begun) reply.pushback_ms = kNeverAgain;
-      return reply;
-    };
-    int attempts = 0;
-    const absl::Status status = connections_.Retry(attempt, terms, &attempts).status;
+    const absl::Status status = ReadResponses({kBenchmarkStream, &request, terms, add}, &begun);
     if (begun || !(status.ok() || absl::IsUnimplemented(status))) return status;
     if (status.ok()) return BadResponse("the stream ended before the answer did");
     // No such method, or no implementation that takes the problem: then this says so, too.
     const Piece piece{{request.data(), request.size()}, nullptr};
+    int attempts = 0;
     const Reply reply = connections_.Call(
         connections_.Next(), {kBenchmark, absl::MakeConstSpan(&piece, 1), terms}, &attempts);
     RETURN_IF_ERROR(reply.status);
     ASSIGN_OR_RETURN(*report, DecodeBenchmark(reply.fragments));
     return watch.progress == nullptr ? absl::OkStatus() : watch.progress(*report);
+  }
+
+  absl::StatusOr<PushVerdict> Push(const PushCall& call, const PushWatch& watch) {
+    RETURN_IF_ERROR(options_status());
+    const CallTerms terms = {connections_.Deadline(absl::Now(), call.timeout), watch.cancellation};
+    const std::string request = EncodePush(call);
+    PushEvents events(watch);
+    const auto add = [&](Fragments response) { return events.Add(response); };
+    bool begun = false;
+    const absl::Status status = ReadResponses({kPush, &request, terms, add}, &begun);
+    // gRPC's answer for a method that a server does not know.
+    if (absl::IsUnimplemented(status) && status.message().empty())
+      return absl::UnimplementedError(
+          "the server has no Push: it is older than this client; a newer warpcalld is needed");
+    RETURN_IF_ERROR(status);
+    return events.TakeVerdict();
   }
 
   // By a method that answers a BenchmarkRequest at once.
@@ -165,6 +176,27 @@ class Client::Impl {
   }
 
  private:
+  // A request that a stream of responses answers.
+  struct StreamedCall {
+    const char* method;
+    const std::string* request;
+    const CallTerms& terms;
+    ResponseStream::HandleResponse handle;
+  };
+  // Retries until a response came, which sets *begun.
+  absl::Status ReadResponses(const StreamedCall& call, bool* begun) {
+    const Channel& channel = connections_.channel(connections_.Next());
+    const auto attempt = [&] {
+      ResponseStream stream(call.request, call.handle);
+      Reply reply = channel.Stream(call.method, &stream, call.terms);
+      *begun = stream.begun();
+      if (*begun) reply.pushback_ms = kNeverAgain;
+      return reply;
+    };
+    int attempts = 0;
+    return connections_.Retry(attempt, call.terms, &attempts).status;
+  }
+
   absl::StatusOr<Result> StreamOnce(const Call& call, absl::Time deadline) {
     StreamCall stream{
         .kernel = call.kernel, .attributes = call.attributes, .options = call.options};
@@ -298,6 +330,10 @@ absl::StatusOr<Description> Client::Describe(const DescribeCall& call) {
   ASSIGN_OR_RETURN(const Reply reply,
                    impl_->CallMethod(kDescribe, absl::MakeConstSpan(&piece, 1), call.timeout));
   return DecodeDescribe(reply.fragments);
+}
+
+absl::StatusOr<PushVerdict> Client::Push(const PushCall& call, const PushWatch& watch) {
+  return impl_->Push(call, watch);
 }
 
 absl::StatusOr<ServingStatus> Client::Health(absl::string_view service, absl::Duration timeout) {

@@ -107,6 +107,13 @@ class Service final : public v1::KernelService::Service {
     return Finish(describe_handler_(*request, response), context);
   }
 
+  grpc::Status Push(grpc::ServerContext* context, const v1::PushRequest* request,
+                    grpc::ServerWriter<v1::PushEvent>* writer) override {
+    if (push_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, ""};
+    const auto cancelled = [context] { return context->IsCancelled(); };
+    return Finish(push_handler_({*request, writer, cancelled}), context);
+  }
+
   grpc::Status ExecuteStream(grpc::ServerContext* context, ServerStream* stream) override {
     execute_streams_.fetch_add(1);
     NoteTrace(*context);
@@ -145,6 +152,7 @@ class Service final : public v1::KernelService::Service {
     benchmark_stream_handler_ = std::move(handler);
   }
   void set_profile_handler(ProfileHandler handler) { profile_handler_ = std::move(handler); }
+  void set_push_handler(PushHandler handler) { push_handler_ = std::move(handler); }
   void set_tune_handler(BenchmarkHandler handler) { tune_handler_ = std::move(handler); }
   void set_describe_handler(DescribeHandler handler) { describe_handler_ = std::move(handler); }
   int executes() const { return executes_.load(); }
@@ -191,6 +199,7 @@ class Service final : public v1::KernelService::Service {
   ProfileHandler profile_handler_;
   BenchmarkHandler tune_handler_;
   DescribeHandler describe_handler_;
+  PushHandler push_handler_;
   std::atomic<int> executes_{0};
   std::atomic<int> list_kernels_{0};
   std::atomic<int> execute_streams_{0};
@@ -260,6 +269,10 @@ void FakeServer::AnswerTune(BenchmarkHandler handler) {
 
 void FakeServer::AnswerDescribe(DescribeHandler handler) {
   impl_->service.set_describe_handler(std::move(handler));
+}
+
+void FakeServer::AnswerPush(PushHandler handler) {
+  impl_->service.set_push_handler(std::move(handler));
 }
 
 int FakeServer::executes() const { return impl_->service.executes(); }

@@ -40,13 +40,20 @@ struct BenchmarkStreamCall {
   std::function<void(int ahead)> queued;
 };
 using BenchmarkStreamHandler = std::function<FakeAnswer(const BenchmarkStreamCall&)>;
+// As BenchmarkStreamCall.
+struct PushStreamCall {
+  const v1::PushRequest& request;
+  grpc::ServerWriter<v1::PushEvent>* writer;
+  std::function<bool()> cancelled;
+};
+using PushHandler = std::function<FakeAnswer(const PushStreamCall&)>;
 using ProfileHandler = std::function<FakeAnswer(const v1::ProfileRequest&, v1::ProfileResponse*)>;
 using DescribeHandler =
     std::function<FakeAnswer(const v1::DescribeRequest&, v1::DescribeResponse*)>;
 
-// By default, ExecuteStream, Benchmark, its stream, Tune, Profile and Describe answer
-// UNIMPLEMENTED; ListKernels and ListDevices answer with a "gelu" of every attribute type and a
-// device "cpu"; health is SERVING.
+// By default, ExecuteStream, Benchmark, its stream, Tune, Profile, Describe and Push answer
+// UNIMPLEMENTED, Push as a method that the server does not know; ListKernels and ListDevices answer
+// with a "gelu" of every attribute type and a device "cpu"; health is SERVING.
 class FakeServer {
  public:
   // Listens on a port of its own choice on 127.0.0.1, unless `address` says otherwise.
@@ -64,6 +71,7 @@ class FakeServer {
   void AnswerTune(BenchmarkHandler handler);
   void AnswerProfile(ProfileHandler handler);
   void AnswerDescribe(DescribeHandler handler);
+  void AnswerPush(PushHandler handler);
   // Calls that arrived.
   int executes() const;
   int list_kernels() const;

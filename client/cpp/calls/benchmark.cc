@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/codec/inspect_codec.h"
-#include "client/cpp/codec/values.h"
 #include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 
@@ -34,26 +33,21 @@ void SetFractions(BenchmarkReport* report) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Piece>> BenchmarkSession::NextMessage() {
-  if (std::exchange(sent_, true)) return std::vector<Piece>{};
-  return std::vector<Piece>{OwnedPiece(request_)};
-}
-
-absl::Status BenchmarkSession::HandleMessage(Fragments message) {
-  begun_ = true;
-  ASSIGN_OR_RETURN(BenchmarkReport news, DecodeBenchmark(message));
-  RETURN_IF_ERROR(CheckResultCount(report_->results_size() + news.results_size()));
+absl::Status AddBenchmark(Fragments response, const BenchmarkWatch& watch,
+                          BenchmarkReport* report) {
+  ASSIGN_OR_RETURN(BenchmarkReport news, DecodeBenchmark(response));
+  RETURN_IF_ERROR(CheckResultCount(report->results_size() + news.results_size()));
   std::set<std::string> names;
-  for (const BenchmarkResult& earlier : report_->results()) names.insert(PinnedName(earlier));
+  for (const BenchmarkResult& earlier : report->results()) names.insert(PinnedName(earlier));
   for (const BenchmarkResult& result : news.results())
     if (!names.insert(PinnedName(result)).second)
       return BadResponse(absl::StrCat("a second result of ", PinnedName(result)));
   // Facts about the whole run may come with any response; the last response has all of them.
-  if (news.stamp().started_unix_ns() > 0) report_->clear_stamp();
-  report_->MergeFrom(news);
-  SetVerdicts(report_);
-  SetFractions(report_);
-  return watch_.progress == nullptr ? absl::OkStatus() : watch_.progress(*report_);
+  if (news.stamp().started_unix_ns() > 0) report->clear_stamp();
+  report->MergeFrom(news);
+  SetVerdicts(report);
+  SetFractions(report);
+  return watch.progress == nullptr ? absl::OkStatus() : watch.progress(*report);
 }
 
 }  // namespace warpcall::client

@@ -101,4 +101,30 @@ absl::StatusOr<Description> DecodeDescribe(Fragments message) {
   return Decode<Description>(message);
 }
 
+std::string EncodePush(const PushCall& call) {
+  v1::PushRequest request;
+  request.set_manifest_json(call.manifest_json);
+  request.set_code(call.code);
+  for (const PushProblem& problem : call.problems) {
+    v1::PushProblem* added = request.add_problems();
+    for (const TensorSpec& spec : problem.inputs) AddSpec(spec, added->mutable_inputs());
+    ToProto(problem.attributes, added->mutable_attributes());
+  }
+  request.set_seed(call.seed);
+  request.set_iterations(call.iterations);
+  for (const std::string& name : call.compare_with) request.add_compare_with(name);
+  request.set_check_only(call.check_only);
+  request.set_device(call.device);
+  request.set_fresh(call.fresh);
+  request.set_with_files(call.with_files);
+  request.set_timeout_ns(absl::ToInt64Nanoseconds(call.judge_timeout));
+  return request.SerializeAsString();
+}
+
+absl::StatusOr<PushEvent> DecodePushEvent(Fragments message) {
+  ASSIGN_OR_RETURN(PushEvent event, Decode<PushEvent>(message));
+  RETURN_IF_ERROR(CheckResultCount(event.timed().results_size()));
+  return event;
+}
+
 }  // namespace warpcall::client

@@ -1,4 +1,5 @@
-// Benchmark's, Profile's and Describe's messages as bytes of the protocol. Internal to the library.
+// Benchmark's, Profile's, Describe's and Push's messages as bytes of the protocol. Internal to the
+// library.
 #pragma once
 
 #include <memory>
@@ -27,5 +28,9 @@ absl::StatusOr<ProfileReport> DecodeProfile(Fragments message);
 // A DescribeRequest.
 std::string EncodeDescribe(const DescribeCall& call);
 absl::StatusOr<Description> DecodeDescribe(Fragments message);
+
+// A PushRequest.
+std::string EncodePush(const PushCall& call);
+absl::StatusOr<PushEvent> DecodePushEvent(Fragments message);
 
 }  // namespace warpcall::client

@@ -13,6 +13,7 @@ inline constexpr char kBenchmarkStream[] = "/warpcall.v1.KernelService/Benchmark
 inline constexpr char kTune[] = "/warpcall.v1.KernelService/Tune";
 inline constexpr char kProfile[] = "/warpcall.v1.KernelService/Profile";
 inline constexpr char kDescribe[] = "/warpcall.v1.KernelService/Describe";
+inline constexpr char kPush[] = "/warpcall.v1.KernelService/Push";
 inline constexpr char kPut[] = "/warpcall.v1.KernelService/Put";
 inline constexpr char kGet[] = "/warpcall.v1.KernelService/Get";
 inline constexpr char kFree[] = "/warpcall.v1.KernelService/Free";

@@ -395,6 +395,10 @@ class Client {
   absl::StatusOr<ProfileReport> Profile(const ProfileCall& call);
   // Returns the implementation that would run for a problem, how and why, without running it.
   absl::StatusOr<Description> Describe(const DescribeCall& call);
+  // Has the server compile, check and time a kernel of the caller's. Returns the verdict whatever
+  // is wrong with manifest or code: its status says PASSED or what failed. A call of which an event
+  // came is not tried again. UNIMPLEMENTED: the server is older than Push, or takes no pushes.
+  absl::StatusOr<PushVerdict> Push(const PushCall& call, const PushWatch& watch = {});
   // Returns the grpc.health.v1 status of `service`; "" is the whole server. Never retried.
   // NOT_FOUND: no such service.
   absl::StatusOr<ServingStatus> Health(absl::string_view service = "", absl::Duration timeout = {});

@@ -1,4 +1,5 @@
-// Calls that inspect implementations (Benchmark, Tune, Profile, Describe), and their answers.
+// Calls that inspect implementations (Benchmark, Tune, Profile, Describe), or a kernel of the
+// caller's (Push), and their answers.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,8 @@ using ProfileReport = v1::ProfileResponse;
 using ProfileRow = v1::ProfileRow;
 using Description = v1::DescribeResponse;
 using SourceFile = v1::SourceFile;
+using PushEvent = v1::PushEvent;
+using PushVerdict = v1::PushVerdict;
 
 // Callbacks and controls for a running benchmark.
 struct BenchmarkWatch {
@@ -77,6 +80,48 @@ struct DescribeCall {
   std::string device = {};
   // For the whole call, retries included; zero: ClientOptions::timeout.
   absl::Duration timeout = absl::ZeroDuration();
+};
+
+// The most code that a server takes for one Push.
+inline constexpr int64_t kPushCodeBytesMax = int64_t{4} << 20;
+
+struct PushProblem {
+  std::vector<TensorSpec> inputs = {};
+  // Attributes that neither this nor the manifest names have the op's defaults.
+  std::map<std::string, AttributeValue> attributes = {};
+};
+
+// A kernel in CUDA C++, for the server to compile, check and time.
+struct PushCall {
+  std::string code;
+  // The manifest, warpcall-kernel/1, in JSON; empty: it stands in the first comment of the code.
+  std::string manifest_json = {};
+  // Empty: the server draws problems from the manifest's examples and the op's own cases.
+  std::vector<PushProblem> problems = {};
+  uint64_t seed = 0;       // 0: the server draws one
+  int32_t iterations = 0;  // 0: the server's default
+  // Implementations to time beside the kernel; empty: the fastest of the library and of the
+  // server's own. "none": no others.
+  std::vector<std::string> compare_with = {};
+  bool check_only = false;  // does not time the kernel
+  // A name from ListDevices; empty: the server chooses.
+  std::string device = {};
+  bool fresh = false;       // judges the kernel even if the server has judged it before
+  bool with_files = false;  // PushCompiled brings PTX and SASS
+  // The server's limit from the queue to the verdict; zero: 60 s, the most.
+  absl::Duration judge_timeout = absl::ZeroDuration();
+  // For the whole call, retries included; zero: ClientOptions::timeout.
+  absl::Duration timeout = absl::ZeroDuration();
+};
+
+// Callbacks and controls for a running push.
+struct PushWatch {
+  // Called with each event as it comes, the verdict included, on one of the call's threads. Events
+  // of kinds that this client does not know have none of the fields. A status other than OK ends
+  // the call. May be null.
+  std::function<absl::Status(const PushEvent& event)> event = nullptr;
+  // Ends the call from another thread; may be null.
+  Cancellation* cancellation = nullptr;
 };
 
 }  // namespace warpcall::client
