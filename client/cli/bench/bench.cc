@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -157,19 +156,6 @@ struct BenchOptions {
   bool tunes = false;
 };
 
-// Parses --timeout; zero when it is not given.
-absl::StatusOr<absl::Duration> RowTimeout(const std::string& text) {
-  absl::Duration timeout = absl::ZeroDuration();
-  if (text.empty()) return timeout;
-  double seconds = 0;
-  const bool parsed = absl::SimpleAtod(text, &seconds) ? (timeout = absl::Seconds(seconds), true)
-                                                       : absl::ParseDuration(text, &timeout);
-  constexpr absl::Duration kMin = absl::Milliseconds(1), kMax = absl::Hours(24);
-  if (parsed && timeout >= kMin && timeout <= kMax) return timeout;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--timeout ", text, ": it must be 0.001 to 86400 seconds, or a duration as 500ms or 2m"));
-}
-
 absl::Status CheckSources(const BenchOptions& options) {
   if (options.shapes.empty() && options.inputs.empty())
     return absl::InvalidArgumentError("--shape or --input is required");
@@ -245,7 +231,7 @@ absl::StatusOr<BenchReport> Plan(const BenchOptions& options, std::vector<ShapeP
   for (ShapePoint& shape : shapes) {
     ASSIGN_OR_RETURN(shape.shapes, InputShapes(shape, options.kernel, report.attributes, kernels));
   }
-  ASSIGN_OR_RETURN(const absl::Duration row_timeout, RowTimeout(options.row_timeout));
+  ASSIGN_OR_RETURN(const absl::Duration row_timeout, ParseTimeout(options.row_timeout));
   ASSIGN_OR_RETURN(const std::vector<client::TensorSpec> specs, ReadSpecs(options));
   const std::vector<std::string> devices =
       options.devices.empty() ? std::vector<std::string>{""} : options.devices;

@@ -1,13 +1,12 @@
 #include "client/cli/bench/measurements.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/common/input_file.h"
 #include "client/cli/common/output.h"
 #include "proto/common/status_macros.h"
 
@@ -136,22 +135,7 @@ absl::StatusOr<Measurements> ToMeasurements(const std::string& name, const json&
 }
 
 absl::StatusOr<Measurements> ReadMeasurements(const std::string& path) {
-  constexpr size_t kStep = size_t{1} << 20;
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  for (size_t got = kStep; got == kStep && text.size() <= kFileBytesMax;) {
-    const size_t begin = text.size();
-    text.resize(begin + kStep);
-    file.read(text.data() + begin, kStep);
-    got = static_cast<size_t>(file.gcount());
-    text.resize(begin + got);
-  }
-  if (!file.is_open() || file.bad())
-    return absl::ErrnoToStatus(errno == 0 ? EIO : errno, absl::StrCat("can't read ", path));
-  if (text.size() > kFileBytesMax)
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " has more than ", kFileBytesMax, " bytes, the most that are read"));
+  ASSIGN_OR_RETURN(const std::string text, ReadInputFile(path, kFileBytesMax));
   try {
     return ToMeasurements(path, json::parse(text));
   } catch (const json::parse_error& error) {

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
-#include <numbers>
 #include <set>
 #include <utility>
 #include <vector>
@@ -13,9 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "client/cli/bench/chart.h"
 #include "client/cli/bench/variation.h"
 #include "client/cli/common/catalog.h"
+#include "client/cli/common/chart.h"
+#include "client/cli/common/roofline.h"
 #include "client/cli/common/table.h"
 #include "proto/common/pinned_name.h"
 
@@ -29,8 +29,6 @@ constexpr double kWidth = 1240;
 constexpr double kHeight = 900;
 constexpr Point kUpperLeft = {95, 105};
 constexpr Point kStep = {610, 405};  // from a panel to its neighbour
-
-const Stroke kRoof = {.color = "#777777", .width = 1.5, .dashes = ""};
 
 // Okabe and Ito's colours for all kinds of colour vision (https://jfly.uni-koeln.de/color/), less
 // yellow, which is too pale on white. As there are as many markers, implementation 8 takes the
@@ -247,33 +245,6 @@ void DrawShares(const Picture& picture, Svg* svg) {
   panel.DrawFrame(svg);
   svg->Line(panel.At(panel.x.low, 1), panel.At(panel.x.high, 1), kRoof);
   DrawSeries(picture, panel, {kPlace, kShare}, svg);
-}
-
-struct Ceiling {
-  double bytes_per_second = 0;
-  std::string label;
-  int number = 0;  // labels of ceilings with higher numbers begin further right
-};
-
-// The slanted line of what memory allows, as far as it lies in the panel.
-void DrawCeiling(const Ceiling& ceiling, const Panel& panel, Svg* svg) {
-  const double x_low = std::max(panel.x.low, panel.y.low / ceiling.bytes_per_second);
-  const double x_high = std::min(panel.x.high, panel.y.high / ceiling.bytes_per_second);
-  if (!(x_low < x_high)) return;
-  const Point from = panel.At(x_low, x_low * ceiling.bytes_per_second);
-  const Point to = panel.At(x_high, x_high * ceiling.bytes_per_second);
-  svg->Line(from, to, kRoof);
-  // Above the line, from its lower end on, where no point is near; if the line is long enough.
-  constexpr double kAbove = 6;
-  constexpr double kTextLength = 150;
-  const double angle = std::atan2(to.y - from.y, to.x - from.x);
-  const double begin = 10 + ceiling.number * 1.4 * kTextLength;
-  if (std::hypot(to.x - from.x, to.y - from.y) < begin + kTextLength) return;
-  const Point at = {from.x + begin * std::cos(angle) + kAbove * std::sin(angle),
-                    from.y + begin * std::sin(angle) - kAbove * std::cos(angle)};
-  svg->Text(
-      at, absl::StrCat(ceiling.label, " ", HumanRate(ceiling.bytes_per_second, "B/s")),
-      {.size = 11, .turned = angle * 180 / std::numbers::pi, .color = "#555555", .outlined = true});
 }
 
 void DrawRoofline(const Picture& picture, Svg* svg) {

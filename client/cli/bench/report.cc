@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/common/benchmark_cells.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/output.h"
@@ -30,8 +31,6 @@ using nlohmann::json;
 constexpr int64_t kSamplesDefault = 100;
 // Shares of the copy ceiling up to here are the noise of both measurements.
 constexpr double kShareMax = 1.05;
-// So that a table fits 100 columns; onednn_layer_normalization has more.
-constexpr size_t kNameWidth = 22;
 // Indent of a sentence's lines after the first.
 constexpr size_t kIndent = 2;
 // The server's words for the fastest row, and for rows that the deadline left out.
@@ -41,19 +40,6 @@ constexpr char kUnreached[] = "not reached before the call's deadline";
 // Marks in the table that a line below it explains.
 constexpr char kCutMark[] = "*";
 constexpr char kOverCeilingMark[] = "!";
-
-std::string Share(double share) { return share > 0 ? absl::StrFormat("%.0f%%", share * 100) : "-"; }
-
-// "4.10 G": the heading says of what.
-std::string Rate(double per_second) {
-  std::string text = HumanRate(per_second, "");
-  text.erase(text.find_last_not_of(' ') + 1);
-  return text;
-}
-
-std::string Noise(const BenchmarkResult& result) {
-  return result.median_high_ns() > 0 ? absl::StrFormat("%.1f%%", result.noise() * 100) : "-";
-}
 
 bool IsUnranked(const BenchmarkResult& result) {
   return result.unstable() && result.verdict().empty();
@@ -85,18 +71,18 @@ bool AnyHasOccupancy(const client::BenchmarkReport& report) {
 std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& result,
                                double best_ns) {
   std::vector<std::string> cells = {
-      CutMiddle(PinnedName(result), kNameWidth),
+      NameCell(result),
       HumanTime(result.median_ns()),
       HumanTime(result.min_ns()),
-      Noise(result),
+      NoiseCell(result),
       absl::StrCat(result.iterations(), IsCut(point.call, result) ? kCutMark : ""),
-      Rate(result.bytes_per_second()),
-      absl::StrCat(Share(result.fraction_of_ceiling()),
+      RateCell(result.bytes_per_second()),
+      absl::StrCat(ShareCell(result.fraction_of_ceiling()),
                    IsOverCeiling(result) ? kOverCeilingMark : ""),
-      Rate(result.flops_per_second()),
+      RateCell(result.flops_per_second()),
       result.checked_elements() > 0 ? absl::StrFormat("%.1e", result.relative_error()) : "-"};
   if (AnyHasOccupancy(point.report))
-    cells.push_back(Share(result.launch().theoretical_occupancy()));
+    cells.push_back(ShareCell(result.launch().theoretical_occupancy()));
   cells.push_back(VersusBest(result, best_ns));
   return cells;
 }
@@ -112,7 +98,7 @@ Table PointTable(const BenchPoint& point) {
     if (result.error().empty()) {
       table.AddRow(Cells(point, result, best == nullptr ? 0 : best->median_ns()));
     } else {
-      table.AddNote({CutMiddle(PinnedName(result), kNameWidth)},
+      table.AddNote({NameCell(result)},
                     // The server's sentence says of a row that it skipped that it did.
                     absl::StrCat(result.predicted_ns() > 0 ? "" : "did not run: ", result.error()));
     }

@@ -124,4 +124,16 @@ absl::StatusOr<absl::Duration> TtlOption::duration() const {
       absl::StrCat("--ttl is \"", text_, "\"; it must be a duration over 0, as 90s, 10m or 1h30m"));
 }
 
+absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {
+  absl::Duration timeout = absl::ZeroDuration();
+  if (text.empty()) return timeout;
+  double seconds = 0;
+  const bool parsed = absl::SimpleAtod(text, &seconds) ? (timeout = absl::Seconds(seconds), true)
+                                                       : absl::ParseDuration(text, &timeout);
+  constexpr absl::Duration kMin = absl::Milliseconds(1), kMax = absl::Hours(24);
+  if (parsed && timeout >= kMin && timeout <= kMax) return timeout;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--timeout ", text, ": it must be 0.001 to 86400 seconds, or a duration as 500ms or 2m"));
+}
+
 }  // namespace warpcall::cli

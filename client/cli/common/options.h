@@ -141,6 +141,10 @@ class TimeoutOption {
   double seconds_;
 };
 
+// Reads --timeout: seconds, or a duration as 500ms or 2m, 1 ms to 24 h; zero for "".
+// INVALID_ARGUMENT for other text.
+absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text);
+
 // --ttl DURATION, as 90s, 10m or 1h30m: how long a tensor stays on the server unused.
 class TtlOption {
  public:

@@ -1,4 +1,4 @@
-#include "client/cli/bench/chart.h"
+#include "client/cli/common/chart.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "client/cli/bench/chart.h"
+#include "client/cli/common/chart.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,25 +22,6 @@ constexpr double kMarkRadius = 4;
 std::string Pixels(double value) {
   std::string text = absl::StrFormat("%.1f", value);
   return text == "-0.0" ? "0.0" : text;
-}
-
-// For text and attribute values alike. XML 1.0 has no way to say most control characters.
-std::string Escaped(absl::string_view text) {
-  std::string escaped;
-  for (const char c : Printable(text)) {
-    if (c == '&') {
-      escaped += "&amp;";
-    } else if (c == '<') {
-      escaped += "&lt;";
-    } else if (c == '>') {
-      escaped += "&gt;";
-    } else if (c == '"') {
-      escaped += "&quot;";
-    } else {
-      escaped.push_back(c);
-    }
-  }
-  return escaped;
 }
 
 std::string Attributes(const Stroke& stroke) {
@@ -129,6 +110,24 @@ std::string Shortened(const std::string& figure) {
 
 }  // namespace
 
+std::string EscapeMarkup(absl::string_view text) {
+  std::string escaped;
+  for (const char c : Printable(text)) {
+    if (c == '&') {
+      escaped += "&amp;";
+    } else if (c == '<') {
+      escaped += "&lt;";
+    } else if (c == '>') {
+      escaped += "&gt;";
+    } else if (c == '"') {
+      escaped += "&quot;";
+    } else {
+      escaped.push_back(c);
+    }
+  }
+  return escaped;
+}
+
 Svg::Svg(double width, double height)
     : text_(absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" "
                             "viewBox=\"0 0 %g %g\" "
@@ -160,7 +159,7 @@ void Svg::Band(absl::Span<const Point> outline, const std::string& color) {
 void Svg::Mark(Marker marker, Point center, const std::string& color, absl::string_view tip) {
   const std::string place = absl::StrCat(
       " transform=\"translate(", Pixels(center.x), ",", Pixels(center.y), ")\" fill=\"", color,
-      "\" stroke=\"#ffffff\" stroke-width=\"0.7\"><title>", Escaped(tip), "</title>");
+      "\" stroke=\"#ffffff\" stroke-width=\"0.7\"><title>", EscapeMarkup(tip), "</title>");
   if (marker == Marker::kCircle) {
     absl::StrAppend(&text_, "<circle r=\"", Pixels(kMarkRadius), "\"", place, "</circle>\n");
   } else {
@@ -178,7 +177,7 @@ void Svg::Text(Point at, absl::string_view text, const TextStyle& style) {
       Pixels(style.size), "\" fill=\"", style.color, "\" text-anchor=\"", style.anchor, "\"",
       style.bold ? " font-weight=\"bold\"" : "",
       style.outlined ? " stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\"" : "", turn,
-      ">", Escaped(text), "</text>\n");
+      ">", EscapeMarkup(text), "</text>\n");
 }
 
 std::string Svg::ToString() const { return absl::StrCat(text_, "</svg>\n"); }
