@@ -72,12 +72,14 @@ fi
 Names NamesOf(const OptionModel& option) {
   if (!option.values.empty()) return Names::kNone;
   if (option.name == "kernel") return Names::kKernels;
-  if (option.name == "--implementation") return Names::kImplementations;
+  if (option.name == "--implementation" || option.name == "--compare-with")
+    return Names::kImplementations;
   if (option.name == "--device") return Names::kDevices;
   if (option.name == "--attribute") return Names::kAttributes;
-  const bool file = option.name == "inputs" || option.name == "--input" ||
-                    option.name == "--output" || option.name == "--csv" ||
-                    option.name == "--plot" || option.name == "--trace";
+  const bool file =
+      option.name == "inputs" || option.name == "--input" || option.name == "--output" ||
+      option.name == "--csv" || option.name == "--plot" || option.name == "--trace" ||
+      option.name == "--manifest" || option.name == "--html" || option.name == "--files";
   return file || !option.named ? Names::kFiles : Names::kNone;
 }
 

@@ -217,6 +217,7 @@ ROOMS = {
     "client/cli/bench/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
     "client/cli/load/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
     "client/cli/profile/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
+    "client/cli/push/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
     "client/cli/": ("client/cli/ client/cpp/include/", "cli11 json"),
     "client/examples/": ("@ client/cpp/include/", "cli11 json"),
     "client/python/fast/": ("@ client/cpp/include/", "nanobind"),

@@ -54,6 +54,7 @@ Command AddFusedCommand(const Arguments& root, const Globals& globals);
 Command AddBenchCommand(const Arguments& root, const Globals& globals);
 Command AddTuneCommand(const Arguments& root, const Globals& globals);
 Command AddCompareCommand(const Arguments& root, const Globals& globals);
+Command AddPushCommand(const Arguments& root, const Globals& globals);
 Command AddProfileCommand(const Arguments& root, const Globals& globals);
 Command AddDescribeCommand(const Arguments& root, const Globals& globals);
 Command AddHealthCommand(const Arguments& root, const Globals& globals);

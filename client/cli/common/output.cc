@@ -151,6 +151,11 @@ void PrintNote(absl::string_view text) {
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 
+void PrintExample(absl::string_view heading, absl::string_view text) {
+  const std::string lines = absl::StrCat(heading, "\n", text);
+  std::fputs(lines.c_str(), stderr);
+}
+
 void HoldClosedStreams() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;

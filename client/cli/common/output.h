@@ -38,6 +38,9 @@ void PrintErrorsAsJson();
 // A line for people on stderr, which is no part of what was asked for: "warpcall: TEXT".
 void PrintNote(absl::string_view text);
 
+// Lines for people on stderr, to copy from, after an error: the heading, then `text` as it is.
+void PrintExample(absl::string_view heading, absl::string_view text);
+
 // Prints an error as Refused and UsageError do (command.h), and returns `exit_status`.
 int Fail(const absl::Status& status, int exit_status);
 // Like Fail, for an error that the text output already shows in a table or a sentence: prints it
