@@ -23,9 +23,11 @@ PROTO = HERE.parents[1] / "proto"
 OUTPUT = HERE / "warpcall" / "_proto.py"
 COLUMNS = 100
 # Messages that may hold tensors are encoded and decoded by hand (_execute.py), an Attribute is a
-# value of Python's own, and an empty message needs no class.
+# value of Python's own, a PushEvent is the message that it holds (_push.py), and an empty message
+# needs no class.
 BY_HAND = {"Tensor", "Chunk", "Attribute", "ExecuteRequest", "ExecuteResponse", "ProfileRequest"}
 BY_HAND |= {"ExecuteStreamRequest", "ExecuteStreamResponse", "PutRequest", "GetResponse"}
+BY_HAND |= {"PushEvent"}
 # PutHeader's tensor has no data here: it is sent in chunks. A TensorSpec has the same fields.
 WITHOUT_DATA = {"Tensor": "TensorSpec"}
 

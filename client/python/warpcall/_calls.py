@@ -58,6 +58,23 @@ class Terms:
     cancellation: Cancellation | None = None
 
 
+class Parts:
+    """The parts of an answer: `take` gets each as it comes."""
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+        self.begun = False
+
+    def add(self, data: bytes) -> None:
+        self.begun = True
+        self._take(data)
+
+    def check_begun(self) -> None:
+        """Raises Internal for a stream that ended well, and nothing had come."""
+        if not self.begun:
+            raise bad_response("the stream ended before the answer did")
+
+
 @dataclasses.dataclass(frozen=True)
 class _Pending:
     """A call with a future, between and during its attempts."""
@@ -194,30 +211,32 @@ class Calls:
     def benchmark(
         self, message: bytes, deadline: float | None, take: Callable[[bytes], None]
     ) -> None:
-        """Calls BenchmarkStream: `take` gets each part of the answer as it comes. Retried only
-        before the first part. Servers without that method answer Benchmark, in a single part."""
-        metadata, begun = call_metadata(self._metadata), False
+        """Calls BenchmarkStream. Servers without that method answer Benchmark, in a single part."""
+        parts = Parts(take)
+        try:
+            self.answered_in_parts(_channel.BENCHMARK_STREAM, message, deadline, parts)
+            return
+        except Unimplemented:  # no such method, or no implementation: then Benchmark says so, too
+            if parts.begun:
+                raise
+        take(self.unary(_channel.BENCHMARK, message, deadline))
+
+    def answered_in_parts(
+        self, method: str, message: bytes, deadline: float | None, parts: Parts
+    ) -> None:
+        """A call whose answer is a stream. Retried only before the first part."""
+        metadata = call_metadata(self._metadata)
 
         def attempt(methods: Methods) -> None:
-            nonlocal begun
-            call = methods[_channel.BENCHMARK_STREAM](
-                message, timeout=time_left(deadline), metadata=metadata
-            )
+            call = methods[method](message, timeout=time_left(deadline), metadata=metadata)
             try:
                 for data in call:
-                    begun = True
-                    take(data)
+                    parts.add(data)
             finally:  # also when Ctrl-C was pressed
                 self._home.end(call)
 
-        try:
-            self._retried(attempt, deadline, lambda: not begun)
-            check_begun(begun)
-            return
-        except Unimplemented:  # no such method, or no implementation: then Benchmark says so, too
-            if begun:
-                raise
-        take(self.unary(_channel.BENCHMARK, message, deadline))
+        self._retried(attempt, deadline, lambda: not parts.begun)
+        parts.check_begun()
 
     def profile(self, calls: ProfileCalls, deadline: float | None) -> Profile:
         """The calls of a profile, one after the other."""
@@ -595,12 +614,6 @@ def check_residents(request: Request, target: Target) -> None:
         resident.check(target.address)
     if request.keeps:
         check_one_server(target)
-
-
-def check_begun(begun: bool) -> None:
-    """Raises Internal for a stream that ended well, and nothing had come."""
-    if not begun:
-        raise bad_response("the stream ended before the answer did")
 
 
 def small_bytes(connections: int) -> int:

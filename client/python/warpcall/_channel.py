@@ -45,6 +45,7 @@ SERVER_INFO = _SERVICE + "ServerInfo"
 BENCHMARK = _SERVICE + "Benchmark"
 BENCHMARK_STREAM = _SERVICE + "BenchmarkStream"
 TUNE = _SERVICE + "Tune"
+PUSH = _SERVICE + "Push"
 PROFILE = _SERVICE + "Profile"
 DESCRIBE = _SERVICE + "Describe"
 PUT = _SERVICE + "Put"
@@ -57,6 +58,7 @@ _UNARY = (
 )
 # A stream of one message and a single message are one thing on the wire.
 _STREAMS = (EXECUTE_STREAM, PUT, GET)
+_ANSWERED_IN_PARTS = (BENCHMARK_STREAM, PUSH)
 
 # The C++ client's, with its reasons (client/cpp/rpc/channel.cc).
 _FRAME_BYTES = 4 << 20
@@ -232,7 +234,7 @@ class Methods:
         self._stubs = [
             {
                 **{name: channel.stream_stream(name) for name in _STREAMS},
-                BENCHMARK_STREAM: channel.unary_stream(BENCHMARK_STREAM),
+                **{name: channel.unary_stream(name) for name in _ANSWERED_IN_PARTS},
                 **{name: channel.unary_unary(name) for name in _UNARY},
             }
             for channel in channels

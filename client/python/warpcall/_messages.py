@@ -153,6 +153,8 @@ def _take(
         items = [data[value:stop]]
     elif field.kind == "texts":
         items = [{**values.get(name, {}), **_read_entry(data, value, stop)}]
+    elif field.kind == "attributes":
+        items = [{**values.get(name, {}), **_read_attribute(data, value, stop)}]
     elif field.repeated:
         items = [decode(field.kind, data[value:stop])]
     else:  # encodings one after the other are the encoding of the messages merged
@@ -170,6 +172,17 @@ def _read_entry(data: bytes, at: int, end: int) -> dict[str, str]:
         if wire_type == wire.BYTES:
             texts[number] = wire.read_text(data, value, stop)
     return {texts[1]: texts[2]}
+
+
+def _read_attribute(data: bytes, at: int, end: int) -> dict[str, AttributeValue | None]:
+    """An entry of a map of attributes."""
+    name, attribute = "", b""
+    for number, wire_type, value, stop in wire.fields(data, at, end):
+        if (number, wire_type) == (1, wire.BYTES):
+            name = wire.read_text(data, value, stop)
+        elif (number, wire_type) == (2, wire.BYTES):
+            attribute += data[value:stop]
+    return {name: decode_attribute(attribute)}
 
 
 def encode(message: object) -> bytes:

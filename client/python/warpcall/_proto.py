@@ -449,3 +449,139 @@ class ServerInfoResponse:
     changed_flags: Mapping[str, str] = field(5, "texts")
     """Flags whose values differ from their defaults."""
     hostname: str = field(6, "text")
+
+
+@dataclasses.dataclass(frozen=True)
+class PushProblem:
+    inputs: tuple[TensorSpec, ...] = field(1, TensorSpec, repeated=True)
+    attributes: Mapping[str, object] = field(2, "attributes")
+    """Those that the manifest does not name have the op's defaults."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PushRequest:
+    manifest_json: str = field(1, "text")
+    """warpcall-kernel/1 in JSON; empty: it stands in the first comment of the code."""
+    code: bytes = field(2, "bytes")
+    """CUDA C++, at most 4 MiB."""
+    problems: tuple[PushProblem, ...] = field(3, PushProblem, repeated=True)
+    """Empty: drawn from the manifest's examples and the op's own cases."""
+    seed: int = field(4, "uint")
+    """Inputs, addresses and remains follow from it, to repeat a run; 0: the server draws a new
+    one."""
+    iterations: int = field(5, "int32")
+    """Samples of each timing; 0: the server's own number."""
+    compare_with: tuple[str, ...] = field(6, "text", repeated=True)
+    """Implementations to time beside it; empty: the fastest of the library and of the server's own.
+    "none": no others."""
+    check_only: bool = field(7, "bool")
+    """Does not time it."""
+    serve: bool = field(8, "bool")
+    """Reserved: pushes are judged, and not served yet."""
+    device: str = field(9, "text")
+    """A name from ListDevices; empty lets the server choose."""
+    fresh: bool = field(10, "bool")
+    """Judges it anew even if this server has judged it before."""
+    with_files: bool = field(11, "bool")
+    """PushCompiled has the PTX and SASS."""
+    timeout_ns: int = field(12, "int")
+    """From the queue to the verdict; 0: 60 s, which is the most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PushQueued:
+    before: int = field(1, "int32")
+    """Inspections that go first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PushCompiled:
+    compile_ns: int = field(1, "int")
+    log: str = field(2, "text")
+    """The compiler's, at most 64 KiB; warnings of a kernel that compiles are in it, too."""
+    registers_per_thread: int = field(3, "int32")
+    shared_memory_bytes: int = field(4, "int")
+    """Per block, static; and dynamic of the first problem."""
+    local_memory_bytes: int = field(5, "int")
+    """Per thread: spills, and arrays that registers do not hold."""
+    theoretical_occupancy: float = field(6, "double")
+    digest: str = field(7, "text")
+    """SHA-256 of the canonical manifest and the code, 32 hexadecimal digits."""
+    cached: bool = field(8, "bool")
+    """The compiler did not run: it had compiled the same before."""
+    data_type: str = field(9, DATA_TYPES)
+    kernel: str = field(10, "text")
+    """The entry's name in the machine code."""
+    arch: str = field(11, "text")
+    """"sm_90a"."""
+    files: tuple[SourceFile, ...] = field(12, SourceFile, repeated=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class PushMismatch:
+    index: tuple[int, ...] = field(1, "int", repeated=True)
+    got: float = field(2, "double")
+    expected: float = field(3, "double")
+    bound: float = field(4, "double")
+    """Of |got - expected|."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PushChecked:
+    problem: PushProblem = field(1, PushProblem)
+    passed: bool = field(2, "bool")
+    max_error: float = field(3, "double")
+    """The largest error of an element in units of its bound: at most 1 for a right output."""
+    checked_elements: int = field(4, "int")
+    first: PushMismatch = field(5, PushMismatch)
+    """The first wrong element, where an output is wrong."""
+    detail: str = field(6, "text")
+    """A sentence; empty if it passed."""
+    max_absolute_error: float = field(7, "double")
+    max_relative_error: float = field(8, "double")
+    fill: str = field(9, "text")
+    """The kind of inputs that it is about."""
+    histogram: tuple[int, ...] = field(10, "int", repeated=True)
+    """Elements by error: above the bound, above 1/2 of it, above 1/4, ...; in the last all smaller
+    ones."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PushTimed:
+    problem: PushProblem = field(1, PushProblem)
+    results: tuple[BenchmarkResult, ...] = field(2, BenchmarkResult, repeated=True)
+    """The push first, under the implementation "pushed"."""
+    ceiling_bytes_per_second: float = field(3, "double")
+    """As in BenchmarkResponse."""
+    flops_ceiling: float = field(4, "double")
+    floor_ns: float = field(5, "double")
+    """No kernel can be faster; 0: not known."""
+    unstable: bool = field(7, "bool")
+    """Times that cannot be ranked: other work disturbed them."""
+    cold: bool = field(8, "bool")
+    """Each launch found its operands outside the L2 cache."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PushVerdict:
+    status: str = field(1, "text")
+    """PASSED, INVALID_MANIFEST, COMPILE_ERROR, NOT_SUPPORTED, INCORRECT_NUMERICAL, INPUT_MODIFIED,
+    OUT_OF_BOUNDS, NONDETERMINISTIC, RUNTIME_ERROR, TIMEOUT, BELOW_FLOOR (faster than the device
+    allows), or INTERNAL_ERROR (the server's fault: push it again)."""
+    reason: str = field(2, "text")
+    """A sentence; empty if it passed."""
+    name: str = field(3, "text")
+    """"push:NAME@DIGEST"."""
+    served: bool = field(4, "bool")
+    stamp: RunStamp = field(5, RunStamp)
+    speedup: float = field(6, "double")
+    """Geometric mean, over the timed problems, of the time of the fastest other implementation over
+    the push's; 0: not timed beside others."""
+    seed: int = field(7, "uint")
+    digest: str = field(8, "text")
+    cached: bool = field(9, "bool")
+    """The verdict of an earlier push of the same."""
+    finite_only: bool = field(10, "bool")
+    """It was judged for finite inputs alone."""
+    deterministic: bool = field(11, "bool")
+    """It gave the same bits each time."""

@@ -34,8 +34,8 @@ from ._benchmark import BenchmarkCalls, OnRow
 from ._calls import (
     CLOSED,
     Calls,
+    Parts,
     Terms,
-    check_begun,
     check_residents,
     check_timeout,
     small_bytes,
@@ -459,28 +459,32 @@ class Client(AsyncKernelMethods):
         self, message: bytes, deadline: float | None, take: Callable[[bytes], None]
     ) -> None:
         """As Calls.benchmark."""
-        begun = False
+        parts = Parts(take)
+        try:
+            await self._answered_in_parts(_channel.BENCHMARK_STREAM, message, deadline, parts)
+            return
+        except Unimplemented:
+            if parts.begun:
+                raise
+        take(await self._unary(_channel.BENCHMARK, message, deadline))
+
+    async def _answered_in_parts(
+        self, method: str, message: bytes, deadline: float | None, parts: Parts
+    ) -> None:
+        """As Calls.answered_in_parts."""
 
         async def attempt(methods: Methods) -> None:
-            nonlocal begun
-            call = methods[_channel.BENCHMARK_STREAM](
+            call = methods[method](
                 message, timeout=time_left(deadline), metadata=call_metadata(self._metadata)
             )
             try:
                 async for data in call:
-                    begun = True
-                    take(data)
+                    parts.add(data)
             finally:
                 self._home.end(call)
 
-        try:
-            await self._retried(attempt, deadline, lambda: not begun)
-            check_begun(begun)
-            return
-        except Unimplemented:
-            if begun:
-                raise
-        take(await self._unary(_channel.BENCHMARK, message, deadline))
+        await self._retried(attempt, deadline, lambda: not parts.begun)
+        parts.check_begun()
 
     async def _retried(
         self,

@@ -133,7 +133,7 @@ class FakeServer:
                     return grpc.unary_stream_rpc_method_handler(watch)
                 if details.method.endswith("/Put"):
                     return put_handler and grpc.stream_unary_rpc_method_handler(put_handler)
-                if details.method.endswith("Stream"):
+                if details.method.endswith(("Stream", "/Push")):
                     return stream_handler and grpc.stream_stream_rpc_method_handler(stream_handler)
                 return grpc.unary_unary_rpc_method_handler(handler)
 

@@ -62,9 +62,13 @@ def fill(message, rng):
                     getattr(message, field.name).append(value)
                 else:
                     setattr(message, field.name, value)
-            elif field.message_type.GetOptions().map_entry:  # texts only: no other message has a map
-                key, value = (random_value(each, rng) for each in field.message_type.fields)
-                getattr(message, field.name)[key] = value
+            elif field.message_type.GetOptions().map_entry:
+                key, value = field.message_type.fields
+                key = random_value(key, rng)
+                if value.cpp_type == value.CPPTYPE_MESSAGE:
+                    fill(getattr(message, field.name)[key], rng)
+                else:
+                    getattr(message, field.name)[key] = random_value(value, rng)
             elif is_repeated(field):
                 fill(getattr(message, field.name).add(), rng)
             else:
@@ -88,13 +92,20 @@ def shuffled(data, rng):
     return b"".join(rng.choice(unknown) + b"".join(groups[number]) for number in numbers)
 
 
+def value_of(attribute):
+    """The value of protobuf's Attribute; None if it has none."""
+    which = attribute.WhichOneof("value")
+    return getattr(attribute, which) if which else None
+
+
 def assert_same(test, ours, theirs):
     """A message of ours against protobuf's."""
     for name, field in _messages.fields_of(type(ours)).items():
         mine, other = getattr(ours, name), getattr(theirs, name)
         if field.kind == "attribute":
-            which = other.WhichOneof("value")
-            test.assertEqual(mine, getattr(other, which) if which else None)
+            test.assertEqual(mine, value_of(other))
+        elif field.kind == "attributes":
+            test.assertEqual(mine, {key: value_of(value) for key, value in other.items()})
         elif isinstance(field.kind, _wire.Enum):
             given = list(other) if field.repeated else [other]
             names = [field.kind.get(number, str(number)) for number in given]
