@@ -19,12 +19,16 @@ from ._proto import (
     ImplementationInfo,
     KernelInfo,
     LaunchInfo,
+    PushCompiled,
+    PushQueued,
+    PushVerdict,
     SourceFile,
     TensorInfo,
     TensorSpec,
     Timing,
     TunedClass,
 )
+from ._push import Push, PushCheck, PushTiming
 from ._reports import Benchmark, BenchmarkRow, Description, Tensors, plot
 from ._request import Blocks
 from ._residents import Resident
@@ -39,6 +43,7 @@ from .errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
+    PushRejected,
     ResourceExhausted,
     Unauthenticated,
     Unavailable,
@@ -68,6 +73,13 @@ __all__ = [
     "NotFound",
     "PermissionDenied",
     "Profile",
+    "Push",
+    "PushCheck",
+    "PushCompiled",
+    "PushQueued",
+    "PushRejected",
+    "PushTiming",
+    "PushVerdict",
     "Resident",
     "ResourceExhausted",
     "Result",

@@ -2,10 +2,11 @@
 
     python -m warpcall bench gelu --shape 4096x4096 --dtype bfloat16 --plot gelu.svg
     python -m warpcall profile softmax --shape 4096x4096 --trace trace.json
+    python -m warpcall push softmax.cu --shape 4096x4096
     python -m warpcall kernels
 
-Exit status: 0 success, 1 server refused or was not reached, 2 usage error, 130 interrupted. A
-benchmark that ends early prints its results so far.
+Exit status: 0 success, 1 server refused or was not reached, or a push did not pass, 2 usage error,
+130 interrupted. A benchmark or push that ends early prints its results so far.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import dataclasses
 import json
 import sys
 
-from . import Benchmark, Client, Error, InvalidArgument, connect
+from . import Benchmark, Client, Error, InvalidArgument, Push, connect
 from ._channel import DEFAULT_ADDRESS, SERVER_VARIABLE
 from ._format import table
 
@@ -40,10 +41,19 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--plot", metavar="FILE.svg")
     profile = commands.add_parser("profile", help="show how a device spends its time on a kernel")
     profile.add_argument("--trace", metavar="FILE.json", help="write a trace for ui.perfetto.dev")
+    push = commands.add_parser("push", help="compile, check and time a kernel of your own")
+    push.add_argument("source", metavar="FILE.cu")
+    push.add_argument("--manifest", metavar="FILE.json", help="default: FILE.cu's first comment")
+    push.add_argument("--iterations", type=int, default=0)
+    push.add_argument("--seed", type=int, default=0, help="repeat the run with this seed")
+    push.add_argument("--check-only", action="store_true", help="do not time it")
+    push.add_argument("--fresh", action="store_true", help="judge it again")
     for command in (bench, profile):
         command.add_argument("kernel")
-        command.add_argument("--shape", action="append", required=True, metavar="4096x1024")
         command.add_argument("--dtype", default="float32")
+    for command in (bench, profile, push):
+        required = command is not push
+        command.add_argument("--shape", action="append", required=required, metavar="4096x1024")
         command.add_argument("--implementation", action="append", default=[])
         command.add_argument("--device", default="")
     commands.add_parser("kernels", help="list kernels, attributes and implementations")
@@ -60,6 +70,20 @@ def _bench(client: Client, options: argparse.Namespace) -> Benchmark:
         device=options.device,
         iterations=options.iterations,
         progress=sys.stderr.isatty(),
+    )
+
+
+def _push(client: Client, options: argparse.Namespace) -> Push:
+    return client.push(
+        options.source,
+        manifest=options.manifest,
+        problems=options.shape,
+        compare_with=options.implementation,
+        check_only=options.check_only,
+        iterations=options.iterations,
+        seed=options.seed,
+        device=options.device,
+        fresh=options.fresh,
     )
 
 
@@ -98,9 +122,10 @@ def _show(said: tuple[str, object], options: argparse.Namespace) -> None:
     print(json.dumps(data, indent=2) if options.json else text)
 
 
-def _show_benchmark(report: Benchmark, options: argparse.Namespace) -> None:
+def _show_report(report: Benchmark | Push, options: argparse.Namespace) -> None:
     _show((repr(report), report.to_dict()), options)
-    if options.plot:  # last: what was measured is not lost with a file that cannot be written
+    # Last: what was measured is not lost with a file that cannot be written.
+    if isinstance(report, Benchmark) and options.plot:
         report.plot(options.plot)
 
 
@@ -109,14 +134,18 @@ def main() -> int:
     try:
         with connect(options.server) as client:
             if options.command == "bench":
-                _show_benchmark(_bench(client, options), options)
+                _show_report(_bench(client, options), options)
+            elif options.command == "push":
+                report = _push(client, options)
+                _show_report(report, options)
+                return 0 if report.passed else 1
             else:
                 _show(_run(client, options), options)
     except (Error, KeyboardInterrupt) as error:
-        report: Benchmark | None = getattr(error, "report", None)
-        if report is not None and report.rows:
+        so_far: Benchmark | Push | None = getattr(error, "report", None)
+        if so_far is not None and (so_far.compiled if isinstance(so_far, Push) else so_far.rows):
             with contextlib.suppress(OSError):  # the call's own end is what counts
-                _show_benchmark(report, options)
+                _show_report(so_far, options)
         interrupted = isinstance(error, KeyboardInterrupt)
         print("interrupted" if interrupted else error, file=sys.stderr)
         return _INTERRUPTED if interrupted else 1

@@ -36,6 +36,7 @@ from ._proto import (
     ListTensorsResponse,
     TensorInfo,
 )
+from ._push import Manifest, OnEvent, Push, PushOptions, Source, encode_push, pushing
 from ._reports import Benchmark, Description, Tensors, decoded, take_description
 from ._request import (
     Options,
@@ -372,6 +373,53 @@ class Client(KernelMethods):
         with calls.run(progress, on_row) as run:
             for message, take in run.calls():
                 take(self._calls.unary(_channel.TUNE, message, self._calls.deadline(timeout)))
+        return run.report
+
+    def push(
+        self,
+        source: Source,
+        *,
+        manifest: Manifest = None,
+        problems: Any = None,
+        compare_with: str | Sequence[str] = (),
+        check_only: bool = False,
+        iterations: int = 0,
+        seed: int = 0,
+        device: str = "",
+        fresh: bool = False,
+        with_files: bool = False,
+        timeout: float | None = None,
+        on_event: OnEvent = None,
+    ) -> Push:
+        """Compiles, checks and times a kernel of your own on the server's device. Returns its
+        report, whatever the verdict; see `Push.raise_for_verdict`.
+
+        `source`: CUDA C++, or the path of a .cu file.
+        `manifest`: what the kernel computes and how it is launched (warpcall-kernel/1): a dict,
+        JSON, or the path of a .json file. None: it stands in the source's first comment.
+        `problems`: problems to check and time it on, as `benchmark` takes shapes, in all types of
+        the manifest; or dicts such as {"shape": "64x32", "dtype": "float16", "axis": 0}. None: the
+        server draws problems around the manifest's examples.
+        `compare_with`: implementations to time beside it; default: the fastest of the library and
+        of the server's own; "none": no others.
+        `check_only`: True does not time it.
+        `iterations`: samples of each timing; 0: the server's default.
+        `seed`: `Push.seed` of a run to repeat; 0: new inputs.
+        `fresh`: True judges it even if the server knows a verdict for the same push.
+        `with_files`: True gets the PTX and SASS, `Push.source("sass")`.
+        `timeout`: seconds from the call to the verdict; the server allows itself at most 60.
+        `on_event`: is called with each PushQueued, PushCompiled, PushCheck, PushTiming and the
+        PushVerdict as it comes.
+
+        Raises the errors of `run`: PermissionDenied where the server's policy allows no pushes.
+        Whatever ends it early has the events that came until then: `error.report`.
+        """
+        options = PushOptions(check_only, iterations, seed, device, fresh, with_files)
+        message = encode_push(source, manifest, problems, compare_with, options)
+        with pushing(on_event) as run:
+            self._calls.answered_in_parts(
+                _channel.PUSH, message, self._calls.deadline(timeout), run.parts
+            )
         return run.report
 
     def profile(

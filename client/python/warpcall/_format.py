@@ -47,6 +47,14 @@ def nanoseconds(value: float) -> str:
     return f"{value:.0f} ns"
 
 
+def printable(text: str) -> str:
+    """Text from elsewhere with its control characters escaped, except newlines and tabs."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns of text, the first to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]

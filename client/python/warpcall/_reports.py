@@ -72,6 +72,11 @@ class BenchmarkRow(BenchmarkResult):
 
     problem: str = ""
 
+    @classmethod
+    def of(cls, result: BenchmarkResult, problem: str) -> BenchmarkRow:
+        values = {f.name: getattr(result, f.name) for f in dataclasses.fields(BenchmarkResult)}
+        return cls(**values, problem=problem)
+
     @property
     def name(self) -> str:
         """The implementation that ran: "cuda:two_pass"."""
@@ -101,10 +106,7 @@ class Benchmark(Table):
         _keep(self.ceilings, problem, response.ceiling_bytes_per_second, 0.0)
         _keep(self.flops_ceilings, problem, response.flops_ceiling, 0.0)
         _keep(self.stamps, problem, response.stamp, RunStamp())
-        rows: list[BenchmarkRow] = []
-        for result in response.results:
-            values = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
-            rows.append(BenchmarkRow(**values, problem=problem))
+        rows = [BenchmarkRow.of(result, problem) for result in response.results]
         self.rows += rows
         return rows
 

@@ -67,6 +67,7 @@ from ._proto import (
     ListTensorsResponse,
     TensorInfo,
 )
+from ._push import Manifest, OnEvent, Push, PushOptions, Source, encode_push, pushing
 from ._reports import Benchmark, Description, Tensors, decoded, take_description
 from ._request import (
     Options,
@@ -330,6 +331,31 @@ class Client(AsyncKernelMethods):
         with calls.run(progress, on_row) as run:
             for message, take in run.calls():
                 take(await self._unary(_channel.TUNE, message, self._deadline(timeout)))
+        return run.report
+
+    async def push(
+        self,
+        source: Source,
+        *,
+        manifest: Manifest = None,
+        problems: Any = None,
+        compare_with: str | Sequence[str] = (),
+        check_only: bool = False,
+        iterations: int = 0,
+        seed: int = 0,
+        device: str = "",
+        fresh: bool = False,
+        with_files: bool = False,
+        timeout: float | None = None,
+        on_event: OnEvent = None,
+    ) -> Push:
+        """As `warpcall.Client.push`; cancelling its task also ends it early."""
+        options = PushOptions(check_only, iterations, seed, device, fresh, with_files)
+        message = encode_push(source, manifest, problems, compare_with, options)
+        with pushing(on_event) as run:
+            await self._answered_in_parts(
+                _channel.PUSH, message, self._deadline(timeout), run.parts
+            )
         return run.report
 
     async def profile(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from ._push import Push
     from ._reports import Benchmark
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
@@ -25,11 +26,11 @@ class Error(Exception):
     `retry_after`: seconds after which the server allows a retry; None if it gave no time.
     `lost_handles`: handles of the call that name no tensor on the server, each with its reason:
     "freed", "expired", "evicted", "lost" (with its device or server) or "unknown".
-    `report`: the rows measured so far, if a benchmark ended early.
+    `report`: what came until then, if a benchmark or a push ended early.
     """
 
     code: str = "UNKNOWN"
-    report: Benchmark | None = None
+    report: Benchmark | Push | None = None
 
     def __init__(
         self,
@@ -123,6 +124,11 @@ class Internal(Error):
     """A defect of the server, or an answer that contradicts itself."""
 
     code = "INTERNAL"
+
+
+class PushRejected(Error):
+    """A pushed kernel that did not pass. `code` is the verdict's status, "INCORRECT_NUMERICAL",
+    `message` its reason, and `report` the Push."""
 
 
 _CLASSES: dict[str, type[Error]] = {
