@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/half.h"
@@ -19,6 +20,7 @@ constexpr char kHost[] = R"(
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 #include <ucontext.h>
 #define __device__
@@ -27,8 +29,8 @@ constexpr char kHost[] = R"(
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __align__(n) alignas(n)
-struct Index { unsigned x; };
-Index threadIdx, blockIdx;
+struct Index { unsigned x, y, z; };
+Index threadIdx, blockIdx, blockDim, gridDim;
 constexpr size_t kStackBytes = 128 << 10;
 struct Turns {
   ucontext_t context;
@@ -101,6 +103,15 @@ extern "C" {
 float (*widen_bits)(unsigned short bits, int type);
 unsigned short (*narrow_bits)(float value, int type);
 }
+template <int type>
+struct SixteenBits {
+  SixteenBits() = default;
+  explicit SixteenBits(float value) : bits(narrow_bits(value, type)) {}
+  operator float() const { return widen_bits(bits, type); }
+  unsigned short bits;
+};
+using __half = SixteenBits<2>;
+using __nv_bfloat16 = SixteenBits<3>;
 #define CONVERSIONS_1
 #define CONVERSIONS_16(type)                                          \
   inline float Widen(u16 a) { return widen_bits(a, type); }           \
@@ -125,21 +136,32 @@ unsigned short (*narrow_bits)(float value, int type);
   inline Vector LoadOnce(const T* at) { return *(const Vector*)at; }  \
   inline Vector Load(const T* at) { return *(const Vector*)at; }      \
   inline void Store(T* at, Vector v) { *(Vector*)at = v; }
+template <typename Body>
+void ForEachBlock(const Body& body) {
+  for (unsigned z = 0; z < gridDim.z; ++z)
+    for (unsigned y = 0; y < gridDim.y; ++y)
+      for (unsigned x = 0; x < gridDim.x; ++x) {
+        blockIdx = {x, y, z};
+        body();
+      }
+}
 template <typename Kernel>
-void Launch(const Kernel& kernel, long long blocks, int threads, bool meet) {
+void Launch(const Kernel& kernel, Index blocks, int threads, bool meet) {
+  gridDim = blocks;
+  blockDim = {(unsigned)threads, 1, 1};
   if (!meet) {
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
+    ForEachBlock([&] {
       for (threadIdx.x = 0; threadIdx.x < (unsigned)threads; ++threadIdx.x) kernel();
+    });
     return;
   }
   Block one{{threads}, std::vector<Meeting>((threads + 31) / 32, Meeting{32}), {}};
   block = &one;
   const std::function<void()> blocks_in_turn = [&] {
-    for (long long i = 0; i < blocks; ++i) {
-      blockIdx.x = i;
+    ForEachBlock([&] {
       kernel();
       one.all.Await();
-    }
+    });
   };
   body = &blocks_in_turn;
   turns = std::vector<Turns>(threads);
@@ -151,6 +173,19 @@ void Launch(const Kernel& kernel, long long blocks, int threads, bool meet) {
   }
   threadIdx.x = 0;
   swapcontext(&home, &turns[0].context);
+}
+template <typename... A, size_t... I>
+bool LaunchWith(void (*kernel)(A...), std::index_sequence<I...>, const unsigned* sizes,
+                const void* const* values, const std::vector<size_t>& bytes) {
+  if (bytes != std::vector<size_t>{sizeof(A)...}) return false;
+  Launch([=] { kernel(*(std::decay_t<A>*)values[I]...); }, {sizes[0], sizes[1], sizes[2]},
+         sizes[3], true);
+  return true;
+}
+template <typename... A>
+bool LaunchWith(void (*kernel)(A...), const unsigned* sizes, const void* const* values,
+                const std::vector<size_t>& bytes) {
+  return LaunchWith(kernel, std::index_sequence_for<A...>(), sizes, values, bytes);
 }
 )";
 
@@ -172,18 +207,35 @@ HostKernels::~HostKernels() {
   if (loaded_ != nullptr) dlclose(loaded_);
 }
 
-// Adds a function run_NUMBER(inputs, output) that launches the kernel.
-int HostKernels::Add(const expression::CudaKernel& kernel, size_t inputs) {
+int HostKernels::AddSource(const std::string& source, const std::string& entry,
+                           const std::string& caller) {
   const int number = count_++;
+  absl::StrAppend(&source_, "namespace k", number, " {\n#define ", entry, " kernel_", number, "\n",
+                  source, "\n#undef ", entry, "\n#define KERNEL kernel_", number,
+                  "\n#define RUN run_", number, "\n", caller, "\n#undef KERNEL\n#undef RUN\n}\n");
+  return number;
+}
+
+int HostKernels::Add(const expression::CudaKernel& kernel, size_t inputs) {
   std::string arguments;
   for (size_t i = 0; i < inputs; ++i) absl::StrAppend(&arguments, "(const T*)x[", i, "], ");
   const bool meet = kernel.shape.form != expression::CudaShape::Form::kElements;
-  absl::StrAppend(&source_, "namespace k", number, " {\n#define warpcall_fused kernel_", number,
-                  "\n", kernel.source, "#undef warpcall_fused\nextern \"C\" void run_", number,
-                  "(const void* const* x, void* y) {\n  Launch([=] { kernel_", number, "(",
-                  arguments, "(T*)y); }, ", kernel.shape.blocks, "ll, ", kernel.shape.block_threads,
-                  ", ", meet ? "true" : "false", ");\n}\n}\n");
-  return number;
+  return AddSource(
+      kernel.source, "warpcall_fused",
+      absl::StrCat("extern \"C\" void RUN(const void* const* x, void* y) {\n"
+                   "  Launch([=] { KERNEL(",
+                   arguments, "(T*)y); }, {", kernel.shape.blocks, ", 1, 1}, ",
+                   kernel.shape.block_threads, ", ", meet ? "true" : "false", ");\n}"));
+}
+
+int HostKernels::Add(const std::string& source, const std::string& entry, DataType type) {
+  const char* const names[] = {"float", "__half", "__nv_bfloat16"};
+  const char* const element = names[static_cast<int>(type) - 1];
+  return AddSource(absl::StrCat("using T = ", element, ";\n", source), entry, R"(
+extern "C" bool RUN(const unsigned* sizes, const void* const* values, const size_t* bytes,
+                    size_t count) {
+  return LaunchWith(KERNEL, sizes, values, {bytes, bytes + count});
+})");
 }
 
 bool HostKernels::Compile() {
@@ -205,6 +257,25 @@ void HostKernels::Run(int number, const void* const* inputs, void* output) const
   const auto run = reinterpret_cast<void (*)(const void* const*, void*)>(
       dlsym(loaded_, absl::StrCat("run_", number).c_str()));
   run(inputs, output);
+}
+
+bool HostKernels::Launch(int number, const manifest::KernelLaunch& launch,
+                         const Operands& operands) const {
+  std::vector<const void*> pointers(operands.inputs.begin(), operands.inputs.end());
+  pointers.insert(pointers.end(), operands.outputs.begin(), operands.outputs.end());
+  std::vector<const void*> values;
+  std::vector<size_t> bytes;
+  for (const manifest::Parameter& parameter : launch.parameters) {
+    const bool is_pointer = parameter.operand >= 0;
+    values.push_back(is_pointer ? static_cast<const void*>(&pointers[parameter.operand])
+                                : &parameter.bits);
+    bytes.push_back(parameter.bytes);
+  }
+  const unsigned sizes[] = {launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0]};
+  const auto run =
+      reinterpret_cast<bool (*)(const unsigned*, const void* const*, const size_t*, size_t)>(
+          dlsym(loaded_, absl::StrCat("run_", number).c_str()));
+  return run(sizes, values.data(), bytes.data(), bytes.size());
 }
 
 }  // namespace warpcall::testing

@@ -155,12 +155,17 @@ def functions_of(code):
     return functions
 
 
+# Kernels that a server compiles when they are pushed: no CMakeLists.txt names them, and they have the
+# parameters that their manifests list.
+_PUSHED = "client/examples/push/"
+
+
 def check_functions(source):
     for function in functions_of(source.code):
         if function.lines > FUNCTION_LINES_MAX:
             yield Finding(source.path, function.line, f"function {function.name} has {function.lines} lines; "
                           f"the limit is {FUNCTION_LINES_MAX}")
-        if function.parameters > PARAMETERS_MAX:
+        if function.parameters > PARAMETERS_MAX and not source.path.startswith(_PUSHED):
             yield Finding(source.path, function.line, f"function {function.name} has {function.parameters} "
                           f"parameters; the limit is {PARAMETERS_MAX}: group them in a struct")
 
@@ -359,7 +364,7 @@ def check_listed(sources):
     for source in sources:
         parts = source.path.split("/")
         named = any("/".join(parts[i:]) in words.get("/".join(parts[:i]), ()) for i in range(len(parts)))
-        if source.is_cpp and not source.is_header and not named:
+        if source.is_cpp and not source.is_header and not named and not source.path.startswith(_PUSHED):
             yield Finding(source.path, 0, "no CMakeLists.txt in its folder or above names it: it is not built")
 
 

@@ -232,6 +232,12 @@ class TreeTest(unittest.TestCase):
             "tests/CMakeLists.txt": "foreach(test a b)\n  add(SOURCES ${test}_test.cc)\nendforeach()\n",
             "tests/a_test.cc": "", "tests/b_test.cc": "", "tests/c_test.cc": ""}), ["tests/c_test.cc"])
 
+    def test_kernels_that_are_pushed_are_built_by_a_server_and_take_what_their_manifests_say(self):
+        many = "void f(int a, int b, int c, int d, int e) {}"
+        for path, findings in (("client/examples/push/a.cu", 0), ("client/examples/a.cu", 1)):
+            self.assertEqual(len(self.not_listed(files={path: many})), findings)
+            self.assertEqual(len(messages(tidy.check_functions, path, many)), findings)
+
     def test_links_lead_to_files_and_headings(self):
         documents = {"A.md": "# A\n[b](docs/B.md#two-words-its_c) [c](docs/c.svg) [a](#a) [w](https://x.y/z#q)\n",
                      "docs/B.md": "## Two words: `it's_c`\n[A](../A.md#b)\n[c](c.svg) [d](D.md)\n"}
