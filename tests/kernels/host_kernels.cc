@@ -6,6 +6,7 @@
 #include <fstream>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/common/half.h"
 #include "tests/kernels/variant_rows.h"
@@ -176,16 +177,16 @@ void Launch(const Kernel& kernel, Index blocks, int threads, bool meet) {
 }
 template <typename... A, size_t... I>
 bool LaunchWith(void (*kernel)(A...), std::index_sequence<I...>, const unsigned* sizes,
-                const void* const* values, const std::vector<size_t>& bytes) {
+                const void* const* values, const std::vector<size_t>& bytes, bool meet) {
   if (bytes != std::vector<size_t>{sizeof(A)...}) return false;
   Launch([=] { kernel(*(std::decay_t<A>*)values[I]...); }, {sizes[0], sizes[1], sizes[2]},
-         sizes[3], true);
+         sizes[3], meet);
   return true;
 }
 template <typename... A>
 bool LaunchWith(void (*kernel)(A...), const unsigned* sizes, const void* const* values,
-                const std::vector<size_t>& bytes) {
-  return LaunchWith(kernel, std::index_sequence_for<A...>(), sizes, values, bytes);
+                const std::vector<size_t>& bytes, bool meet) {
+  return LaunchWith(kernel, std::index_sequence_for<A...>(), sizes, values, bytes, meet);
 }
 )";
 
@@ -231,11 +232,13 @@ int HostKernels::Add(const expression::CudaKernel& kernel, size_t inputs) {
 int HostKernels::Add(const std::string& source, const std::string& entry, DataType type) {
   const char* const names[] = {"float", "__half", "__nv_bfloat16"};
   const char* const element = names[static_cast<int>(type) - 1];
-  return AddSource(absl::StrCat("using T = ", element, ";\n", source), entry, R"(
-extern "C" bool RUN(const unsigned* sizes, const void* const* values, const size_t* bytes,
-                    size_t count) {
-  return LaunchWith(KERNEL, sizes, values, {bytes, bytes + count});
-})");
+  const bool meet = absl::StrContains(source, "_sync");  // threads, in a barrier or a shuffle
+  return AddSource(
+      absl::StrCat("using T = ", element, ";\n", source), entry,
+      absl::StrCat("extern \"C\" bool RUN(const unsigned* sizes, const void* const* "
+                   "values,\n    const size_t* bytes, size_t count) {\n"
+                   "  return LaunchWith(KERNEL, sizes, values, {bytes, bytes + count}, ",
+                   meet ? "true" : "false", ");\n}"));
 }
 
 bool HostKernels::Compile() {

@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import threading
 import unittest
 import xml.etree.ElementTree
 
-from support import ENVIRONMENT, SECONDS_MAX, FakeServer, Messages, grpc, in_thread, main
+from support import ENVIRONMENT, ROOT, SECONDS_MAX, FakeServer, Messages, grpc, in_thread, main
 import warpcall
 from benchmark_test import Stream, never
 from ways import QUICK
@@ -442,6 +443,25 @@ class PushTest(unittest.TestCase):
 
         self.assertEqual(asyncio.run(cancelled()).digest, "ab12")
         self.assertTrue(self.stream.ended.wait(SECONDS_MAX))
+
+    # ---- documents ----
+
+    def test_the_readme_is_true(self):
+        with open(os.path.join(ROOT, "client", "python", "README.md"), encoding="utf-8") as file:
+            section = file.read().partition("## Your own kernel\n")[2].partition("\n## ")[0]
+        program, command = re.findall(r"```\n(.*?)```", section, re.S)
+        done = subprocess.run([sys.executable, "-c", "import warpcall\n" + program.replace("127.0.0.1:8470", self.serve(LIFE))],
+                              env=ENVIRONMENT, text=True, capture_output=True, timeout=SECONDS_MAX, check=False, cwd=ROOT)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("64x32 float16 axis=-1 normal 0.125 None\n2.0 <svg", done.stdout)
+        self.assertEqual(MESSAGES.PushRequest.FromString(self.stream.request).seed, (1 << 64) - 1)
+        words = command.split()
+        self.assertEqual(words[:3], ["python", "-m", "warpcall"])
+        done = subprocess.run([sys.executable, *words[1:3], "--server", self.serve(LIFE), *words[3:]], env=ENVIRONMENT,
+                              text=True, capture_output=True, timeout=SECONDS_MAX, check=False, cwd=ROOT)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        problems = MESSAGES.PushRequest.FromString(self.stream.request).problems
+        self.assertEqual([list(each.inputs[0].shape) for each in problems], [[4096, 1024]] * 3)  # gelu.cu's three types
 
     # ---- the command ----
 
