@@ -66,8 +66,8 @@ std::function<void(const std::string&)> GivesUp(const process::Channel& channel)
 
 judge::Toolchain ToolchainFor(const process::RoleFlags& flags, const DeviceProperties& device) {
   judge::Toolchain toolchain;
-  toolchain.compile = [&flags](const compiled::ForeignSource& source) {
-    return CompileForeign(source, {.cuda_include = flags.cuda_include});
+  toolchain.compile = [&flags](const compiled::ForeignSource& source, int64_t deadline_ns) {
+    return CompileForeign(source, {.cuda_include = flags.cuda_include, .deadline_ns = deadline_ns});
   };
   if (device.kind == DeviceKind::kCuda)
     toolchain.load = [device](const compiled::CudaCode& code,

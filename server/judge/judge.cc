@@ -55,8 +55,12 @@ struct Outcome {
 
 Outcome Fail(Finding finding, absl::string_view reason) { return {finding, std::string(reason)}; }
 
+absl::string_view FirstLine(absl::string_view text) { return text.substr(0, text.find('\n')); }
+
 Outcome CompilerOutcome(const absl::Status& status) {
-  if (compiled::IsCompileError(status)) return Fail(Finding::kCompileError, status.message());
+  // The log is told before.
+  if (compiled::IsCompileError(status))
+    return Fail(Finding::kCompileError, FirstLine(status.message()));
   if (absl::IsUnimplemented(status)) return Fail(Finding::kNotSupported, status.message());
   return Fail(Finding::kInternalError, status.message());
 }
@@ -147,11 +151,13 @@ class Judgement {
                                    .entries = Entries(),
                                    .data_type = type,
                                    .arch = target,
-                                   .with_ptx = candidate_.with_files});
-      if (!code.ok()) return CompilerOutcome(code.status());
-      v1::PushEvent event = ToEvent(*code, type, target);
+                                   .with_ptx = candidate_.with_files},
+                                  candidate_.deadline_ns);
+      v1::PushEvent event = ToEvent(code, type, target);
       event.mutable_compiled()->set_digest(digest_);
       event.mutable_compiled()->set_compile_ns(site_.clock() - start_ns);
+      if (compiled::IsCompileError(code.status())) site_.tell(event);
+      if (!code.ok()) return CompilerOutcome(code.status());
       codes_.emplace(type, *std::move(code));
       if (site_.toolchain.load != nullptr)
         if (Outcome outcome = DescribeCode(task, event.mutable_compiled()); !outcome.ok())

@@ -20,14 +20,16 @@ v1::PushProblem ToProto(const Problem& problem, const Op& op) {
 
 }  // namespace
 
-v1::PushEvent ToEvent(const compiled::CudaCode& code, DataType type, const std::string& target) {
+v1::PushEvent ToEvent(const absl::StatusOr<compiled::CudaCode>& code, DataType type,
+                      const std::string& target) {
   v1::PushEvent event;
   v1::PushCompiled& told = *event.mutable_compiled();
-  told.set_log(code.log);
   told.set_data_type(static_cast<v1::DataType>(type));
-  told.set_kernel(absl::StrJoin(code.kernels, " "));
   told.set_arch(target);
-  if (!code.ptx.empty()) AddFile({"kernel.ptx", "ptx", code.ptx}, &told);
+  told.set_log(code.ok() ? code->log : std::string(code.status().message()));
+  if (!code.ok()) return event;
+  told.set_kernel(absl::StrJoin(code->kernels, " "));
+  if (!code->ptx.empty()) AddFile({"kernel.ptx", "ptx", code->ptx}, &told);
   return event;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "kernels/compiled/cuda_code.h"
 #include "kernels/op.h"
 #include "kernels/plan.h"
@@ -12,7 +13,9 @@
 
 namespace warpcall::judge {
 
-v1::PushEvent ToEvent(const compiled::CudaCode& code, DataType type, const std::string& target);
+// A compile error's message is the log.
+v1::PushEvent ToEvent(const absl::StatusOr<compiled::CudaCode>& code, DataType type,
+                      const std::string& target);
 void SetShape(const LaunchShape& shape, v1::PushCompiled* compiled);
 void AddFile(const SourceFile& file, v1::PushCompiled* compiled);
 v1::PushEvent ToEvent(const Problem& problem, const Op& op, const TrialResult& result);

@@ -17,6 +17,12 @@ import numpy as np  # noqa: E402
 import warpcall  # noqa: E402
 
 CAROL = "carol-0123456789abcdef"
+KERNEL = """// warpcall-kernel {
+// "name": "k", "op": "gelu", "types": ["float32"], "code": {"kind": "cuda", "entry": "k"},
+// "args": ["x.ptr", "y.ptr"], "launch": {"grid": [1], "block": [32]}
+// }
+__global__ void k(const T* x, T* y) { y[0] = x[0]; }
+"""
 
 
 class PoliciesTest(AccessCase):
@@ -52,6 +58,13 @@ class PoliciesTest(AccessCase):
         self.assertEqual({name: count for name, count in server.metrics().items() if name.startswith(start)},
                          {start + '{principal="alice"}': 3, start + '{principal=""}': 2,
                           start + r'{principal="CN=\"o\\dd\""}': 0})
+
+    def test_push_is_for_those_whose_methods_name_it(self):
+        server = self.serve_with({"principals": {"alice": {"methods": ["Push"], "kernels": ["gelu"]}, "bob": {}}})
+        alice, bob = (self.connect(server, token) for token in (ALICE, BOB))
+        self.assertIn(alice.push(KERNEL).status, ("NOT_SUPPORTED", "COMPILE_ERROR", "INCORRECT_NUMERICAL"))
+        self.assert_denied("Push is for principals whose policy names it", lambda: bob.push(KERNEL))
+        self.assert_denied("may not run softmax", lambda: alice.push(KERNEL.replace("gelu", "softmax")))
 
     def test_what_is_not_allowed_is_refused_and_counted(self):
         server = self.serve_with({

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "server/runtime/device.h"
 
@@ -17,6 +18,7 @@ class TimedDevice final : public Device {
     properties_.name = "timed:0";
     properties_.kind = kind;
   }
+  explicit TimedDevice(DeviceProperties properties) : properties_(std::move(properties)) {}
 
   // Called by a launch, which gets this device as its stream.
   void Pass(int64_t ns) { now_ns_ += ns; }

@@ -68,9 +68,10 @@ inline PlanPtr PlanOf(std::map<std::string, HostKernel> kernels, std::vector<std
 // Takes any source but "wrong".
 inline Toolchain HostToolchain(HostKernels kernels) {
   return {
-      .compile = [](const compiled::ForeignSource& source) -> absl::StatusOr<compiled::CudaCode> {
+      .compile = [](const compiled::ForeignSource& source,
+                    int64_t) -> absl::StatusOr<compiled::CudaCode> {
         if (source.source == "wrong")
-          return compiled::AsCompileError(absl::InternalError("k.cu(3): error: a mistake"));
+          return compiled::AsCompileError(absl::InternalError("k.cu(3): error: a mistake\n  here"));
         compiled::CudaCode code;
         code.log = "a warning";
         code.kernels = source.entries;

@@ -15,6 +15,7 @@
 #include "kernels/registry.h"
 #include "server/judge/problems.h"
 #include "server/runtime/cpu/cpu_device.h"
+#include "tests/server/inspect/timed_device.h"
 #include "tests/server/judge/host_code.h"
 
 namespace warpcall::judge {
@@ -199,12 +200,43 @@ TEST_F(JudgeTest, OneWrongLaunchOfManyIsFound) {
   EXPECT_NE(verdict.status(), "PASSED");
 }
 
+// The first load is described, the second checked, and the third and the fourth are timed.
+TEST_F(JudgeTest, TooFastToBeTrueIsSaidWhenASecondSeriesSaysSo) {
+  DeviceProperties gpu;
+  gpu.name = "timed:0";
+  gpu.kind = DeviceKind::kCuda;
+  gpu.memory_bytes = int64_t{1} << 30;
+  gpu.l2_bytes = int64_t{1} << 20;
+  gpu.shared_memory_per_block_bytes = 48 << 10;
+  gpu.pin_bytes_per_second = 1e12;  // 131 ns for the problem
+  warpcall::testing::TimedDevice device(gpu);
+  site_.device = &device;
+  site_.clock = [&] { return device.now_ns(); };
+  candidate_.problems = {
+      *MakeProblem(*(*registry_.Find("softmax"))->op, {{DataType::kFloat32, {64, 256}}}, {})};
+  for (const int64_t second_ns : {10, 500}) {
+    int loads = 0;
+    const v1::PushVerdict verdict = Push(Manifest(R"("examples": [[[6, 33]]])"), [&] {
+      const int64_t ns = ++loads == 4 ? second_ns : 10;
+      return std::map<std::string, HostKernel>{{"softmax", [&device, ns](const HostLaunch& launch) {
+                                                  device.Pass(ns);
+                                                  return Softmax(launch);
+                                                }}};
+    });
+    EXPECT_EQ(verdict.status(), second_ns == 10 ? "BELOW_FLOOR" : "PASSED") << verdict.reason();
+    EXPECT_EQ(loads, 4);
+    EXPECT_THAT(EventsOf(v1::PushEvent::kTimed), SizeIs(1));
+  }
+}
+
 TEST_F(JudgeTest, ACompileErrorIsTheVerdictWithTheCompilersWords) {
   candidate_.code = "wrong";
   const v1::PushVerdict verdict = PushSoftmax(Softmax);
   EXPECT_EQ(verdict.status(), "COMPILE_ERROR");
   EXPECT_EQ(verdict.reason(), "k.cu(3): error: a mistake");
-  EXPECT_THAT(events_, IsEmpty());
+  ASSERT_THAT(events_, SizeIs(1));
+  EXPECT_EQ(events_[0].compiled().log(), "k.cu(3): error: a mistake\n  here");
+  EXPECT_EQ(events_[0].compiled().kernel(), "");
 }
 
 TEST_F(JudgeTest, WithoutAGpuItIsCompiledAndNotSupported) {
