@@ -2,6 +2,7 @@
 // and by NVRTC where it is there.
 #include "server/foreign_compiler.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/landlock.h>
@@ -12,6 +13,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -127,6 +129,31 @@ TEST_F(ForeignCompilerTest, TheResultComesFromAProcessThatThenEnds) {
   EXPECT_EQ(waitpid(started_[0], &status, 0), started_[0]);
   EXPECT_EQ(status, 0);
   started_.clear();
+}
+
+// Looks at what it has of the machine, and tells it by its log.
+absl::StatusOr<CudaCode> Looks(const CudaSource& source) {
+  const auto opens = [](const std::string& path) {
+    return open(path.c_str(), O_RDONLY) >= 0 ? "opens " : "refused ";
+  };
+  const char* const secret = getenv("WARPCALL_TEST_SECRET");
+  const char* const folder = source.options.front().c_str() + strlen("--include-path=");
+  return CudaCode{.cubin = testing::ElfFile({}),
+                  .log = absl::StrCat(opens(absl::StrCat(folder, "/cuda.h")), opens("/etc/passwd"),
+                                      secret == nullptr ? "empty " : secret,
+                                      write(STDERR_FILENO, "forged\n", 7))};
+}
+
+TEST_F(ForeignCompilerTest, TheProcessHasTheHeadersAndNothingElse) {
+  setenv("WARPCALL_TEST_SECRET", "hunter2", 1);
+  const testing::TempFolder folder;
+  cuda_include_ = folder.Path(".");
+  std::ofstream(folder.Path("cuda.h")) << "text";
+  ::testing::internal::CaptureStderr();
+  const auto code = CompileBy(Looks, {});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ASSERT_TRUE(code.ok()) << code.status();
+  EXPECT_EQ(code->log, "opens refused empty 7");
 }
 
 TEST_F(ForeignCompilerTest, ErrorsSayWhoseTheyAre) {
