@@ -177,6 +177,8 @@ constexpr uint32_t kCalls[] = {
     SYS_readlinkat,
     SYS_getcwd,
     SYS_getdents64,
+    // UndefinedBehaviorSanitizer looks through a pipe whether memory can be read.
+    SYS_pipe2,
     // The channel to the parent.
     SYS_recvfrom,
     SYS_recvmsg,
@@ -210,6 +212,7 @@ constexpr uint32_t kCalls[] = {
     SYS_getgid,
     SYS_getegid,
 #if defined(__x86_64__)
+    SYS_pipe,
     SYS_open,
     SYS_stat,
     SYS_lstat,

@@ -140,8 +140,9 @@ TEST_F(ConfinementTest, ThreadsAndTheProcessesOwnEndStay) {
 
 TEST_F(ConfinementTest, LimitsEndTheProcess) {
   const int looped = StatusOf({.cpu_seconds = 1}, []() -> int {
-    for (;;) {
+    for (volatile bool on = true; on;) {
     }
+    return 0;
   });
   EXPECT_TRUE(WIFSIGNALED(looped)) << looped;
   EXPECT_EQ(WTERMSIG(looped), SIGXCPU);
