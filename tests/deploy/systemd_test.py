@@ -205,6 +205,10 @@ class SystemdTest(unittest.TestCase):
         os.umask(int(self.unit["UMask"][0], 8))
         allow.load()
 
+    def test_compilers_can_confine_themselves_in_it(self):
+        self.assertLessEqual({"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "prctl"},
+                             allowed_calls(self.unit["SystemCallFilter"]))
+
     def test_the_server_works_in_it(self):
         self.serve([], [*RUNS, *INSPECTIONS])
 
