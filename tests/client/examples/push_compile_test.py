@@ -14,7 +14,8 @@ import sys
 import unittest
 
 SKIPPED = 77
-LIBRARIES = [folder + name for name in ("libnvrtc.so.13", "libnvrtc.so.12") for folder in ("", "/usr/local/cuda/lib64/")]
+LIBRARIES = [folder + name for name in ("libnvrtc.so.13", "libnvrtc.so.12")
+             for folder in ("", "/usr/local/cuda/lib64/")]
 HEADERS = [pathlib.Path(folder) for folder in ("/usr/local/cuda/include", "/usr/local/include", "/usr/include")]
 TYPES = {"float32": ("float", ""), "float16": ("__half", "cuda_fp16.h"), "bfloat16": ("__nv_bfloat16", "cuda_bf16.h")}
 

@@ -23,8 +23,8 @@ MESSAGES = Messages()
 MANIFEST = {"name": "mine", "op": "softmax", "types": ["float16", "float32"], "attributes": {"axis": -1}}
 SOURCE = ("\n// warpcall-kernel {\n//   \"name\": \"mine\", \"op\": \"matmul\",\n//   \"types\": [\"bfloat16\"]\n// }\n"
           "__global__ void mine() {}\n")
-STATUSES = ("INVALID_MANIFEST", "COMPILE_ERROR", "NOT_SUPPORTED", "INCORRECT_NUMERICAL", "INPUT_MODIFIED", "OUT_OF_BOUNDS",
-            "NONDETERMINISTIC", "RUNTIME_ERROR", "TIMEOUT", "BELOW_FLOOR", "INTERNAL_ERROR")
+STATUSES = ("INVALID_MANIFEST", "COMPILE_ERROR", "NOT_SUPPORTED", "INCORRECT_NUMERICAL", "INPUT_MODIFIED",
+            "OUT_OF_BOUNDS", "NONDETERMINISTIC", "RUNTIME_ERROR", "TIMEOUT", "BELOW_FLOOR", "INTERNAL_ERROR")
 STAMP = {"device_description": "a chip", "driver": "580"}
 PROBLEM = {"inputs": [{"data_type": 2, "shape": [64, 32]}], "attributes": {"axis": MESSAGES.Attribute(int_value=-1)}}
 
@@ -51,7 +51,8 @@ def checked(passed=True, **fields):
 def timed(**fields):
     results = [{"implementation": "pushed", "median_ns": 1500, "iterations": 9},
                {"implementation": "cuda", "median_ns": 3000, "iterations": 9, "launch": {"variant": "warp"}}]
-    return event(timed={"problem": PROBLEM, "results": results, "ceiling_bytes_per_second": 1e9, "cold": True, **fields})
+    return event(timed={"problem": PROBLEM, "results": results, "ceiling_bytes_per_second": 1e9, "cold": True,
+                        **fields})
 
 
 LIFE = [event(queued={"before": 2}), compiled(), checked(), timed(floor_ns=1000),
@@ -164,7 +165,8 @@ class PushTest(unittest.TestCase):
     def test_problems_of_a_manifest_that_nobody_can_read_are_float32(self):
         for manifest in ("{", "[{}]", '{"types": 5, "op": []}', '{"types": ["int8", {}]}'):
             self.assertEqual(self.problems("4x6x5", manifest=manifest), [([1], [[4, 6, 5]], {})])
-        for source in ("{", "// warpcall-kernel {\n// {", "void f() {}\n// warpcall-kernel {\n// }", "// warpcall-kernel {\nx {}"):
+        types = "// \"types\": [\"float16\"]\n// }"
+        for source in ("{", "// warpcall-kernel {\n// {", "void f() {}\n" + types, "// warpcall-kernel {\nx {}"):
             self.assertEqual(self.problems("4", source=source), [([1], [[4]], {})])
 
     # ---- what comes ----
@@ -187,8 +189,9 @@ class PushTest(unittest.TestCase):
                 came.set()
 
             report = call(address, on_event=on_event)
-            self.assertEqual([type(each) for each in told], [warpcall.PushQueued, warpcall.PushCompiled, warpcall.PushCheck,
-                                                             warpcall.PushTiming, warpcall.PushVerdict])
+            self.assertEqual([type(each) for each in told],
+                             [warpcall.PushQueued, warpcall.PushCompiled, warpcall.PushCheck, warpcall.PushTiming,
+                              warpcall.PushVerdict])
             self.assertEqual(told[0].before, 2)
             self.assertEqual((report.compiled, report.checks, report.timings, report.verdict),
                              ([told[1]], [told[2]], [told[3]], told[4]))
@@ -242,7 +245,8 @@ class PushTest(unittest.TestCase):
             checked(False, max_error=float("inf"), detail="only for x = -inf: got NaN, expected 0.", fill="special",
                     first={"index": [3, 17], "got": float("nan"), "expected": 0.5, "bound": 1e-6}),
             verdict("INCORRECT_NUMERICAL", reason="wrong")]))
-        self.assertIn("inf  NO: only for x = -inf: got NaN, expected 0. [3, 17] is nan, expected 0.5 ± 1e-06", repr(report))
+        self.assertIn("inf  NO: only for x = -inf: got NaN, expected 0. [3, 17] is nan, expected 0.5 ± 1e-06",
+                      repr(report))
         self.assertEqual(report.checks[0].mismatch.index, (3, 17))
 
         def refuse(constant):
@@ -251,7 +255,8 @@ class PushTest(unittest.TestCase):
         data = json.loads(report.to_json(), parse_constant=refuse)
         self.assertEqual((data["checks"][0]["first"]["got"], data["checks"][0]["max_error"]), ("NaN", "Infinity"))
         self.assertEqual(data["checks"][0]["problem"]["attributes"], {"axis": -1})
-        self.assertEqual((data["verdict"]["status"], data["checks"][0]["first"]["index"]), ("INCORRECT_NUMERICAL", [3, 17]))
+        self.assertEqual((data["verdict"]["status"], data["checks"][0]["first"]["index"]),
+                         ("INCORRECT_NUMERICAL", [3, 17]))
         self.assertIn('"-Infinity"', by_client(self.serve([checked(max_error=float("-inf")), verdict()])).to_json(None))
 
     def test_what_limits_a_verdict_is_said(self):
@@ -277,7 +282,8 @@ class PushTest(unittest.TestCase):
             compiled(log=log, arch=self.HOSTILE, kernel=self.HOSTILE),
             checked(False, fill=self.HOSTILE, detail=self.HOSTILE + "\nsecond line"),
             timed(results=[{"implementation": self.HOSTILE, "error": self.HOSTILE}]),
-            verdict("COMPILE_ERROR", reason=self.HOSTILE, name=self.HOSTILE, stamp={"device_description": self.HOSTILE})])
+            verdict("COMPILE_ERROR", reason=self.HOSTILE, name=self.HOSTILE,
+                    stamp={"device_description": self.HOSTILE})])
         return by_client(address), log
 
     def test_texts_of_strangers_reach_no_terminal(self):
@@ -298,8 +304,8 @@ class PushTest(unittest.TestCase):
         self.assertEqual(root.find("pre").text.count("\n"), log.count("\n"))
 
     def test_one_log_of_several_types_is_shown_once(self):
-        report = by_client(self.serve([compiled(log="same"), compiled(data_type=1, log="same"), compiled(data_type=3, log="b"),
-                                       verdict("COMPILE_ERROR")]))
+        report = by_client(self.serve([compiled(log="same"), compiled(data_type=1, log="same"),
+                                       compiled(data_type=3, log="b"), verdict("COMPILE_ERROR")]))
         self.assertEqual(report.log, "same\nb")
         self.assertTrue(repr(report).endswith("\n\nsame\nb"))
 
@@ -406,7 +412,8 @@ class PushTest(unittest.TestCase):
         returned = threading.Event()
         for call in WAYS:
             # On a busy machine the event may take longer than the first of these.
-            report = next((report for report in (kept(call, seconds) for seconds in (0.5, 4, 20)) if report.compiled), None)
+            report = next((report for report in (kept(call, seconds) for seconds in (0.5, 4, 20))
+                           if report.compiled), None)
             self.assertEqual(report.digest, "ab12")
 
     def test_what_on_event_raises_ends_the_call(self):
@@ -444,21 +451,24 @@ class PushTest(unittest.TestCase):
         self.assertEqual(asyncio.run(cancelled()).digest, "ab12")
         self.assertTrue(self.stream.ended.wait(SECONDS_MAX))
 
+    def python(self, *arguments):
+        return subprocess.run([sys.executable, *arguments], env=ENVIRONMENT, text=True, capture_output=True,
+                              timeout=SECONDS_MAX, check=False, cwd=ROOT)
+
     # ---- documents ----
 
     def test_the_readme_is_true(self):
         with open(os.path.join(ROOT, "client", "python", "README.md"), encoding="utf-8") as file:
             section = file.read().partition("## Your own kernel\n")[2].partition("\n## ")[0]
         program, command = re.findall(r"```\n(.*?)```", section, re.S)
-        done = subprocess.run([sys.executable, "-c", "import warpcall\n" + program.replace("127.0.0.1:8470", self.serve(LIFE))],
-                              env=ENVIRONMENT, text=True, capture_output=True, timeout=SECONDS_MAX, check=False, cwd=ROOT)
+        program = "import warpcall\n" + program.replace("127.0.0.1:8470", self.serve(LIFE))
+        done = self.python("-c", program)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("64x32 float16 axis=-1 normal 0.125 None\n2.0 <svg", done.stdout)
         self.assertEqual(MESSAGES.PushRequest.FromString(self.stream.request).seed, (1 << 64) - 1)
         words = command.split()
         self.assertEqual(words[:3], ["python", "-m", "warpcall"])
-        done = subprocess.run([sys.executable, *words[1:3], "--server", self.serve(LIFE), *words[3:]], env=ENVIRONMENT,
-                              text=True, capture_output=True, timeout=SECONDS_MAX, check=False, cwd=ROOT)
+        done = self.python(*words[1:3], "--server", self.serve(LIFE), *words[3:])
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         problems = MESSAGES.PushRequest.FromString(self.stream.request).problems
         self.assertEqual([list(each.inputs[0].shape) for each in problems], [[4096, 1024]] * 3)  # gelu.cu's three types
@@ -470,18 +480,18 @@ class PushTest(unittest.TestCase):
             path = os.path.join(folder, "mine.cu")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(SOURCE)
-            return subprocess.run([sys.executable, "-m", "warpcall", "--server", address, *arguments, path],
-                                  env=ENVIRONMENT, text=True, capture_output=True, timeout=SECONDS_MAX, check=False)
+            return self.python("-m", "warpcall", "--server", address, *arguments, path)
 
     def test_the_command(self):
-        done = self.command(self.serve(LIFE), "push", "--shape", "4x5*5x6", "--shape", "4x6x5", "--implementation", "cuda",
-                            "--iterations", "3", "--device", "cuda:0", "--check-only", "--seed", "9")
+        done = self.command(self.serve(LIFE), "push", "--shape", "4x5*5x6", "--shape", "4x6x5", "--device", "cuda:0",
+                            "--implementation", "cuda", "--iterations", "3", "--check-only", "--seed", "9")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertTrue(done.stdout.startswith("PASSED\n"), done.stdout)
         request = MESSAGES.PushRequest.FromString(self.stream.request)
-        self.assertEqual([[list(spec.shape) for spec in each.inputs] for each in request.problems], [[[4, 5], [5, 6]]] * 2)
-        self.assertEqual((list(request.compare_with), request.iterations, request.device, request.check_only, request.seed),
-                         (["cuda"], 3, "cuda:0", True, 9))
+        self.assertEqual([[list(spec.shape) for spec in each.inputs] for each in request.problems],
+                         [[[4, 5], [5, 6]]] * 2)
+        self.assertEqual((list(request.compare_with), request.iterations, request.device, request.check_only,
+                          request.seed), (["cuda"], 3, "cuda:0", True, 9))
         done = self.command(self.serve([verdict("TIMEOUT")]), "--json", "push")
         self.assertEqual((done.returncode, json.loads(done.stdout)["verdict"]["status"]), (1, "TIMEOUT"))
         self.assertEqual(len(MESSAGES.PushRequest.FromString(self.stream.request).problems), 0)
