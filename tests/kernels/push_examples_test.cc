@@ -184,14 +184,10 @@ bool PushExamplesRunTest::has_compiler_ = false;
 TEST_F(PushExamplesRunTest, RightOnesMeetTheDefinitionOnTheOpsCases) {
   for (const char* const name : kRight)
     for (const Compiled& kernel : CompiledOf(name)) {
-      double worst = 0;
-      const int count = ForEachCase(kernel, [&](const Case&, const Run& run) {
+      const int count = ForEachCase(kernel, [](const Case&, const Run& run) {
         EXPECT_EQ(run.found.wrong, 0) << run.found.text;
-        worst = std::max(worst, run.found.worst);
       });
       EXPECT_GT(count, 20) << name;
-      GTEST_LOG_(INFO) << name << " " << DataTypeName(kernel.type) << ": " << count
-                       << " cases, worst error " << worst << " of its bound";
     }
 }
 

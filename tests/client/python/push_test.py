@@ -457,6 +457,19 @@ class PushTest(unittest.TestCase):
 
     # ---- documents ----
 
+    def test_the_examples_readme_is_true(self):
+        folder = pathlib.Path(ROOT, "client", "examples", "push")
+        text = (folder / "README.md").read_text(encoding="utf-8")
+        command, manifest, program = re.findall(r"```\n(.*?)```", text, re.S)
+        self.assertTrue((folder / "gelu_naive.cu").read_text(encoding="utf-8").startswith(manifest))
+        self.assertEqual(set(re.findall(r"^\| `(\w+\.cu)`", text, re.M)), {path.name for path in folder.glob("*.cu")})
+        done = self.python("-c", program.replace("connect()", f"connect({self.serve(LIFE)!r})"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("64x32 float16 axis=-1 normal 0.125\n", done.stdout)
+        words = command.splitlines()[1].split()
+        done = self.python(*words[1:3], "--server", self.serve([verdict("INCORRECT_NUMERICAL")]), *words[3:])
+        self.assertEqual((done.returncode, done.stdout), (1, "INCORRECT_NUMERICAL\n"))
+
     def test_the_readme_is_true(self):
         with open(os.path.join(ROOT, "client", "python", "README.md"), encoding="utf-8") as file:
             section = file.read().partition("## Your own kernel\n")[2].partition("\n## ")[0]
