@@ -360,7 +360,7 @@ class Push(Table):
             head += " for finite inputs"
         head += f": {_line(self.reason)}" if self.reason else ""
         device = verdict.stamp.device_description
-        about = _line(" on ".join(fact for fact in (self.name, device) if fact))
+        about = _line(", ".join(fact for fact in (self.name, device) if fact))
         return "\n".join(line for line in (head, about) if line)
 
     def _tables(self) -> list[Cells]:
@@ -375,7 +375,7 @@ class Push(Table):
             notes += [f"{each.label}: {remark}" for remark in _remarks(each)]
         if self.verdict.cached:
             notes.append("the verdict of an earlier push; fresh=True judges it again")
-        if self.seed:
+        if self.seed and self.checks:
             notes.append(f"seed={self.seed} repeats this run")
         if self.log and self.status != _COMPILE_ERROR:
             lines = len(self.log.splitlines())
@@ -392,18 +392,25 @@ class Push(Table):
 
     def _of_compiled(self) -> Cells:
         header = ["compiled", "for", "in", "registers", "shared", "local", "occupancy"]
-        return header, [
-            [
-                each.data_type,
-                each.arch,
-                "cached" if each.cached else nanoseconds(each.compile_ns),
+        rows: list[list[str]] = []
+        for each in self.compiled:
+            time = "cached" if each.cached else nanoseconds(each.compile_ns)
+            loaded = [
                 str(each.registers_per_thread),
                 binary_bytes(each.shared_memory_bytes),
                 binary_bytes(each.local_memory_bytes),
                 f"{100 * each.theoretical_occupancy:.0f} %",
             ]
-            for each in self.compiled
-        ]
+            # A kernel without registers was not loaded: there is no GPU.
+            rows.append(
+                [
+                    each.data_type,
+                    each.arch,
+                    time,
+                    *(loaded if each.registers_per_thread else "----"),
+                ]
+            )
+        return header, rows
 
     def _of_checks(self) -> Cells:
         header = ["checked", "inputs", "elements", "error / bound", "right"]

@@ -231,7 +231,7 @@ class PushTest(unittest.TestCase):
 
     def test_a_passed_push_is_a_table(self):
         lines = repr(by_client(self.serve(LIFE))).splitlines()
-        self.assertEqual(lines[:2], ["PASSED", "push:mine@ab12 on a chip"])
+        self.assertEqual(lines[:2], ["PASSED", "push:mine@ab12, a chip"])
         self.assertEqual(lines[4].split(), ["float16", "sm_90a", "31.0", "ms", "40", "0", "B", "0", "B", "75", "%"])
         self.assertEqual(lines[7].split(), ["64x32", "float16", "axis=-1", "normal", "2048", "0.125", "yes"])
         self.assertEqual(lines[10].split()[3:6], ["pushed", "1.50", "µs"])
@@ -258,6 +258,13 @@ class PushTest(unittest.TestCase):
         self.assertEqual((data["verdict"]["status"], data["checks"][0]["first"]["index"]),
                          ("INCORRECT_NUMERICAL", [3, 17]))
         self.assertIn('"-Infinity"', by_client(self.serve([checked(max_error=float("-inf")), verdict()])).to_json(None))
+
+    def test_what_was_compiled_only_has_no_figures_of_a_gpu(self):
+        lines = repr(by_client(self.serve([compiled(registers_per_thread=0, theoretical_occupancy=0),
+                                           verdict("NOT_SUPPORTED", seed=5)]))).splitlines()
+        self.assertEqual(lines[0], "NOT_SUPPORTED")
+        self.assertEqual(lines[3].split(), ["float16", "sm_90a", "31.0", "ms", "-", "-", "-", "-"])
+        self.assertEqual(len(lines), 4)  # nothing ran that the seed could repeat
 
     def test_what_limits_a_verdict_is_said(self):
         report = by_client(self.serve([compiled(cached=True, log="a warning"), timed(cold=False, unstable=True),
