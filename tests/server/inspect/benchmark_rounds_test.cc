@@ -54,6 +54,34 @@ TEST_F(RoundsTest, ANoisyRowIsUnstableAndHasNoRank) {
   EXPECT_LT(report.results(1).median_low_ns(), report.results(1).median_high_ns());
 }
 
+// Nothing that a launch has computed lies there for the next one of its sample.
+TEST_F(RoundsTest, BeforeAWitnessASampleUsesEachSetOnce) {
+  class Witness final : public SampleWitness {
+   public:
+    explicit Witness(const std::vector<std::string>& launches) : launches_(launches) {}
+    absl::Status Before(const Row&, OperandSets*) override {
+      before_ = launches_.size();
+      return absl::OkStatus();
+    }
+    absl::Status After(const Row&, OperandSets* sets, RowTimer::SetsUsed used) override {
+      ++samples_;
+      EXPECT_EQ(launches_.size() - before_, static_cast<size_t>(used.count));
+      EXPECT_LE(used.count, sets->size());
+      return absl::OkStatus();
+    }
+    int samples() const { return samples_; }
+
+   private:
+    const std::vector<std::string>& launches_;
+    size_t before_ = 0;
+    int samples_ = 0;
+  } witness(launches_);
+  witness_ = &witness;
+  plan_.iterations = 5;
+  EXPECT_EQ(Run({{"short", Always(100)}, {"long", Always(200 * kMicrosecond)}}).results_size(), 2);
+  EXPECT_GE(witness.samples(), 10);
+}
+
 TEST_F(RoundsTest, OneSampleTellsNothingOfItsNoise) {
   plan_.iterations = 1;
   const v1::BenchmarkResponse report = Run({{"steady", Always(200 * kMicrosecond)}});

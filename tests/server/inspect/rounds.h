@@ -73,6 +73,7 @@ class RoundsTest : public ::testing::Test {
     }
     plan_.problem = *MakeProblem(IdentityOp(), {{DataType::kFloat32, {elements_}}}, {});
     BenchmarkSite site{&registry_, &device_, surroundings_, conditions_};
+    site.witness = witness_;
     site.clock = [this] { return device_.now_ns(); };
     site.sleep = [this](int64_t ns) {
       rested_ns_ += ns;
@@ -125,6 +126,7 @@ class RoundsTest : public ::testing::Test {
   BenchmarkPlan plan_;
   Surroundings* surroundings_ = nullptr;
   ConditionReader* conditions_ = nullptr;
+  SampleWitness* witness_ = nullptr;
   std::vector<std::string> launches_;
   std::vector<std::vector<std::string>> told_;
 };
