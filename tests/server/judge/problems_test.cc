@@ -6,7 +6,9 @@
 #include <set>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/check/cases.h"
 #include "kernels/registry.h"
 
 namespace warpcall::judge {
@@ -77,6 +79,23 @@ TEST_F(ProblemsTest, SizesFollowFromTheSeed) {
   const auto other = Draw("gelu", R"("types": ["float32"])", 2);
   EXPECT_EQ(*first, *again);
   EXPECT_NE(*first, *other);
+}
+
+// Whoever knows the op's cases does not know what comes.
+TEST_F(ProblemsTest, MostSizesAreThoseOfNoKnownCase) {
+  int known = 0;
+  int unknown = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const auto drawn = Draw("gelu", R"("types": ["float32"])", seed);
+    ASSERT_TRUE(drawn.ok()) << drawn.status();
+    for (const Problem& problem : *drawn) {
+      const bool is_known = absl::c_any_of(manifest_->op->cases().cases, [&](const Case& each) {
+        return each.shapes == std::vector<Dims>{problem.inputs[0].dims};
+      });
+      ++(is_known ? known : unknown);
+    }
+  }
+  EXPECT_GT(unknown, known);
 }
 
 TEST_F(ProblemsTest, AnExampleThatItDoesNotTakeIsRefused) {
