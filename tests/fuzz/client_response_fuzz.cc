@@ -1,5 +1,7 @@
 // The first byte chooses the response that the client waits for, the second the fragments of a
 // message. The client must read the message as protobuf does.
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/unknown_field_set.h>
 
@@ -128,6 +130,28 @@ std::string CheckKernels(absl::string_view message, client::Fragments fragments)
   return "";
 }
 
+// Its bytes, with maps in the order of their keys.
+std::string Sorted(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&out);
+  out.Trim();
+  return bytes;
+}
+
+std::string CheckPushEvent(absl::string_view message, client::Fragments fragments) {
+  constexpr int kResultsMax = 1000;
+  v1::PushEvent event;
+  const bool readable = event.ParseFromString(std::string(message));
+  const auto decoded = client::DecodePushEvent(fragments);
+  const bool many = event.timed().results_size() > kResultsMax;
+  std::string wrong = CheckRefusal(decoded.status(), readable, many ? "a number of results" : "");
+  if (!wrong.empty() || !decoded.ok()) return wrong;
+  return Sorted(*decoded) == Sorted(event) ? "" : "another event";
+}
+
 // grpc.health.v1.HealthCheckResponse, for which there is no generated C++.
 std::string CheckHealth(absl::string_view message, client::Fragments fragments) {
   google::protobuf::UnknownFieldSet fields;
@@ -152,7 +176,7 @@ std::string CheckHealth(absl::string_view message, client::Fragments fragments) 
 std::string FuzzClientResponse(absl::string_view input) {
   const google::protobuf::LogSilencer silencer;  // it reports every string that is not UTF-8
   FuzzInput decisions(input);
-  const uint8_t kind = decisions.Byte() % 8;
+  const uint8_t kind = decisions.Byte() % 9;
   if (kind == 7) return CheckClientStream(&decisions);
   const uint8_t seed = decisions.Byte();
   const absl::string_view message = decisions.Rest();
@@ -170,6 +194,8 @@ std::string FuzzClientResponse(absl::string_view input) {
       return CheckList<v1::BenchmarkResponse>(message, fragments.spans(), client::DecodeBenchmark);
     case 5:
       return CheckList<v1::ProfileResponse>(message, fragments.spans(), client::DecodeProfile);
+    case 8:
+      return CheckPushEvent(message, fragments.spans());
     default:
       return CheckHealth(message, fragments.spans());
   }

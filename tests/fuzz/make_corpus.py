@@ -173,6 +173,13 @@ def client_responses():
                                     field(1, 1)]):
         yield f"kind_{kind}", bytes([kind, 0]) + message
         yield f"kind_{kind}_pieces", bytes([kind, 7]) + message
+    spec = field(1, field(1, 1) + field(2, bytes([4, 8])))
+    checked = field(3, field(1, spec) + field(2, 1) + field(3, 0.5) + field(5, field(2, 1.5)) + field(10, bytes([0, 9])))
+    timed = field(4, field(1, spec) + field(2, field(1, "pushed") + field(4, 1.5)) + field(8, 1))
+    for name, event in [("checked", checked), ("timed", timed), ("compiled", field(2, field(2, "log") + field(9, 1))),
+                        ("verdict", field(5, field(1, "PASSED") + field(5, field(1, "gpu"))))]:
+        yield f"push_{name}", bytes([8, 7]) + event
+    yield "push_many_results", bytes([8, 7]) + field(4, field(2, b"") * 1001)
     later = ROW[:-5] + field(5, bytes([1, 4]) + varint(257))  # types that there are not yet
     yield "later_types", bytes([2, 0]) + field(1, field(1, "gelu") + field(5, later))
     yield "health_wide", bytes([6, 0]) + field(1, 1 << 32 | 1)  # an enum has 32 bits

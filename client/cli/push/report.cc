@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -71,12 +72,13 @@ std::string QueuedText(const v1::PushQueued& queued) {
 std::string CompiledText(const PushEvent& event) {
   const v1::PushCompiled& compiled = event.compiled();
   const std::string what = absl::StrCat(
-      "compiled ", DataTypeText(compiled.data_type()), compiled.arch().empty() ? "" : " for ",
-      compiled.arch(),
+      compiled.kernel().empty() ? "does not compile: " : "compiled ",
+      DataTypeText(compiled.data_type()), compiled.arch().empty() ? "" : " for ", compiled.arch(),
       compiled.cached()
           ? " earlier"
           : absl::StrCat(" in ", HumanTime(static_cast<double>(compiled.compile_ns()))));
-  std::string text = Fitted("", absl::StrCat(what, ": ", LaunchFacts(event)), kIndent);
+  const std::string facts = LaunchFacts(event);
+  std::string text = Fitted("", absl::StrCat(what, facts.empty() ? "" : ": ", facts), kIndent);
   const absl::string_view log = absl::StripSuffix(compiled.log(), "\n");
   if (log.empty()) return text;
   // The log is the compiler's and the author's: line by line, so that no code of it stays.
@@ -202,6 +204,13 @@ json EventJson(const PushEvent& event) {
   return named("unknown", json::object());
 }
 
+// True for verdicts that other inputs may change, so that the seed helps.
+bool DependsOnInputs(const std::string& status) {
+  constexpr const char* kOthers[] = {kPassed, "INVALID_MANIFEST", "COMPILE_ERROR", "NOT_SUPPORTED",
+                                     "INTERNAL_ERROR"};
+  return std::find(std::begin(kOthers), std::end(kOthers), status) == std::end(kOthers);
+}
+
 json OrNull(const std::string& text) { return text.empty() ? json() : json(text); }
 
 }  // namespace
@@ -252,6 +261,7 @@ std::string WrongElement(const PushEvent& event) {
 
 std::string LaunchFacts(const PushEvent& event) {
   const v1::PushCompiled& compiled = event.compiled();
+  if (compiled.registers_per_thread() == 0) return "";
   const auto bytes = [](int64_t count) { return HumanBytes(static_cast<double>(count)); };
   return absl::StrCat(compiled.registers_per_thread(), " registers, ",
                       compiled.local_memory_bytes() == 0
@@ -274,7 +284,7 @@ std::string VerdictLine(const PushVerdict& verdict) {
   if (verdict.status() == kPassed && !verdict.deterministic())
     facts.push_back("results differ from run to run");
   if (verdict.cached()) facts.push_back("judged earlier; --fresh judges it anew");
-  if (verdict.status() != kPassed && verdict.seed() != 0)
+  if (verdict.seed() != 0 && DependsOnInputs(verdict.status()))
     facts.push_back(absl::StrCat("--seed ", verdict.seed(), " repeats it"));
   return absl::StrCat(line, facts.empty() ? "" : ": ", absl::StrJoin(facts, "; "));
 }

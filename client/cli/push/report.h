@@ -1,7 +1,7 @@
 // Reports of `warpcall push`, for people and for programs.
 //
-// JSON: times are in nanoseconds, rates per second, shares 0 to 1, types as "float32". Figures that
-// no JSON number can be are the texts "nan", "inf" and "-inf".
+// JSON: times are in nanoseconds, rates per second, shares 0 to 1, types as "float32". Errors,
+// and elements of outputs, that are no finite numbers are the texts "nan", "inf" and "-inf".
 //
 //   file, name, op     of the push; name and op are null where the manifest cannot be read here
 //   client_version, server {address}
@@ -54,7 +54,7 @@ std::string PushTitle(const PushReport& report);
 std::string ProblemTitle(const client::PushEvent& event);
 // "[0, 17]: got NaN, expected 0, allowed 1e-07 off"; empty if no element is wrong.
 std::string WrongElement(const client::PushEvent& checked);
-// The facts of a PushCompiled: "32 registers, no spills, ...".
+// The facts of a PushCompiled: "32 registers, no spills, ..."; empty if no GPU has loaded it.
 std::string LaunchFacts(const client::PushEvent& compiled);
 // The verdict and what follows from it, in one line.
 std::string VerdictLine(const client::PushVerdict& verdict);

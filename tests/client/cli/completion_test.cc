@@ -22,6 +22,8 @@ const ProgramModel kProgram = {
                      {.name = "--device", .takes_value = true},
                      {.name = "--attribute", .takes_value = true},
                      {.name = "--output", .takes_value = true},
+                     {.name = "--compare-with", .takes_value = true},
+                     {.name = "--html", .takes_value = true},
                      {.name = "--seed", .takes_value = true}}},
         {.name = "help", .options = {{.name = "command", .named = false, .takes_value = true}}},
     }};
@@ -38,9 +40,10 @@ TEST(CompleteTest, CommandsComeFirst) {
 
 TEST(CompleteTest, OptionsAreTheCommandsAndThePrograms) {
   EXPECT_THAT(Of({"-"}).words, ElementsAre("--server", "--json"));
-  EXPECT_THAT(Of({"run", "--"}).words,
-              UnorderedElementsAre("--server", "--json", "--type", "--implementation", "--device",
-                                   "--attribute", "--output", "--seed"));
+  EXPECT_THAT(
+      Of({"run", "--"}).words,
+      UnorderedElementsAre("--server", "--json", "--type", "--implementation", "--device",
+                           "--attribute", "--output", "--compare-with", "--html", "--seed"));
 }
 
 TEST(CompleteTest, ValuesAreThoseOfTheOption) {
@@ -55,6 +58,8 @@ TEST(CompleteTest, ValuesAreThoseOfTheOption) {
   EXPECT_EQ(Of({"run", "gelu", "--device", ""}).names, Names::kDevices);
   EXPECT_EQ(Of({"run", "gelu", "--attribute", ""}).names, Names::kAttributes);
   EXPECT_EQ(Of({"run", "gelu", "--output", ""}).names, Names::kFiles);
+  EXPECT_EQ(Of({"run", "gelu", "--compare-with", ""}).names, Names::kImplementations);
+  EXPECT_EQ(Of({"run", "gelu", "--html", ""}).names, Names::kFiles);
   EXPECT_EQ(Of({"run", "gelu", "--seed", ""}).names, Names::kNone);
   EXPECT_THAT(Of({"run", "gelu", "--seed", ""}).words, IsEmpty());
 }

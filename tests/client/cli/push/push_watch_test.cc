@@ -69,7 +69,7 @@ TEST_F(PushWatchTest, ASaveEndsThePushThatRuns) {
   ASSERT_TRUE(Eventually([&] { return requests() == 1; }));
   Save("second");
   ASSERT_TRUE(Watches(1)) << ReadFile(err_);
-  EXPECT_EQ(cancelled.load(), 1);
+  EXPECT_TRUE(Eventually([&] { return cancelled.load() == 1; }));
   run.Signal(SIGTERM);
   EXPECT_EQ(run.Wait(), 0);
   // The push that was given up has no report.
