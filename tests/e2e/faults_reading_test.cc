@@ -191,6 +191,8 @@ std::map<std::string, std::string> Requests() {
   metadata.set_name("gelu_fp32__cpu");
   inference::ModelConfigRequest config;
   config.set_name("gelu_fp32__cpu");
+  v1::PushRequest push;
+  push.set_code("// warpcall-kernel {\n// }\n");  // its verdict is on its manifest
   const std::string list_services("\x3a\x01*");
   return {
       {absl::StrCat(kKernels, "Execute"), LargeAnswerRequest().SerializeAsString()},
@@ -200,6 +202,7 @@ std::map<std::string, std::string> Requests() {
       {absl::StrCat(kKernels, "Tune"), ShortBenchmark().SerializeAsString()},
       {absl::StrCat(kKernels, "Profile"), ShortProfile().SerializeAsString()},
       {absl::StrCat(kKernels, "Describe"), DescribeOf("gelu", {{64}}).SerializeAsString()},
+      {absl::StrCat(kKernels, "Push"), push.SerializeAsString()},
       {absl::StrCat(kModels, "ModelMetadata"), metadata.SerializeAsString()},
       {absl::StrCat(kModels, "ModelConfig"), config.SerializeAsString()},
       {absl::StrCat(kModels, "ModelInfer"), Inference().SerializeAsString()},
@@ -236,7 +239,7 @@ std::unique_ptr<RawHttp2> AskUnread(const std::string& address, const std::strin
 }
 
 TEST(FaultsReading, NoMethodKeepsAnAnswerThatNobodyReads) {
-  constexpr int kInspections = 5;
+  constexpr int kInspections = 6;
   constexpr absl::Duration kSlack = absl::Seconds(10);  // ten times --send_seconds
   ServerProcess server({"--send_seconds=1", "--lame_duck_seconds=0"});
   const std::map<std::string, std::string> requests = Requests();

@@ -37,6 +37,8 @@ absl::StatusOr<CudaCode> Compiled(absl::StatusOr<CudaCode> result,
 absl::Status Refusal(const std::string& log) { return AsCompileError(absl::InternalError(log)); }
 
 TEST(ForeignSourceTest, HasItsTypeItsFileAndItsOptions) {
+  const std::string constants =
+      "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n";
   const testing::TempFolder folder;
   const ForeignSource foreign = {.name = "my-softmax",
                                  .source = "T x;\n",
@@ -46,7 +48,8 @@ TEST(ForeignSourceTest, HasItsTypeItsFileAndItsOptions) {
                                  .arch = "sm_90a",
                                  .with_ptx = true};
   EXPECT_EQ(*ToCudaSource(foreign, folder.Path(".")),
-            (CudaSource{.text = "#include <cuda_bf16.h>\n#define WARPCALL_T_BFLOAT16 1\n"
+            (CudaSource{.text = "#include <cuda_bf16.h>\n" + constants +
+                                "#define WARPCALL_T_BFLOAT16 1\n"
                                 "using T = __nv_bfloat16;\n#line 1 \"my-softmax.cu\"\nT x;\n",
                         .options = {absl::StrCat("--include-path=", folder.Path(".")),
                                     "--gpu-architecture=sm_90a", "-std=c++20", "-DN=3"},
@@ -55,8 +58,9 @@ TEST(ForeignSourceTest, HasItsTypeItsFileAndItsOptions) {
                         .with_ptx = true}));
   const CudaSource plain =
       *ToCudaSource({.name = "a\"\n/b", .source = "T y;", .arch = "sm_80"}, "");
-  EXPECT_EQ(plain.text,
-            "#define WARPCALL_T_FLOAT32 1\nusing T = float;\n#line 1 \"a___b.cu\"\nT y;");
+  EXPECT_EQ(
+      plain.text,
+      constants + "#define WARPCALL_T_FLOAT32 1\nusing T = float;\n#line 1 \"a___b.cu\"\nT y;");
   EXPECT_THAT(plain.options, ElementsAre("--gpu-architecture=sm_80"));
 }
 

@@ -498,7 +498,7 @@ class PushQueued:
 class PushCompiled:
     compile_ns: int = field(1, "int")
     log: str = field(2, "text")
-    """The compiler's, at most 64 KiB; warnings of a kernel that compiles are in it, too."""
+    """The compiler's warnings, or its errors, at most 64 KiB."""
     registers_per_thread: int = field(3, "int32")
     shared_memory_bytes: int = field(4, "int")
     """Per block, static; and dynamic of the first problem."""
@@ -511,7 +511,7 @@ class PushCompiled:
     """The compiler did not run: it had compiled the same before."""
     data_type: str = field(9, DATA_TYPES)
     kernel: str = field(10, "text")
-    """The entry's name in the machine code."""
+    """The entries' names in the machine code; empty: it does not compile."""
     arch: str = field(11, "text")
     """"sm_90a"."""
     files: tuple[SourceFile, ...] = field(12, SourceFile, repeated=True)

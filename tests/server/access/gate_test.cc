@@ -116,7 +116,7 @@ class PolicyGateTest : public ::testing::Test {
         "alice": {"methods": ["Execute"], "kernels": ["gelu"], "implementations": ["cuda", "loop"],
                   "devices": ["cuda:1"], "share": 4, "requests_in_flight_max": 2,
                   "bytes_in_flight_max": 100},
-        "bob": {}, "carol": {"methods": ["Execute", "Push"], "pushes_in_flight_max": 1}}})";
+        "bob": {}, "dora": {"methods": ["Execute", "Push"], "pushes_in_flight_max": 1}}})";
     auto opened = Policies::Open(path_, {"Describe", "Execute", "Push"});
     EXPECT_TRUE(opened.ok()) << opened.status();
     policies_ = *std::move(opened);
@@ -133,7 +133,7 @@ class PolicyGateTest : public ::testing::Test {
 using Calls = std::map<std::string, int64_t>;
 
 TEST_F(PolicyGateTest, CountsCallsByThePrincipalsThatThePolicyNames) {
-  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 0}, {"bob", 0}, {"carol", 0}}));
+  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 0}, {"bob", 0}, {"dora", 0}}));
   const Principal bob = NamedPrincipal("bob");
   {
     const auto first = gate_->Admit(alice_, "Execute"), second = gate_->Admit(alice_, "Execute");
@@ -141,7 +141,7 @@ TEST_F(PolicyGateTest, CountsCallsByThePrincipalsThatThePolicyNames) {
   }
   EXPECT_TRUE(gate_->Admit(bob, "Execute").ok());
   EXPECT_FALSE(gate_->Admit(NamedPrincipal("mallory"), "Execute").ok());  // nobody's label
-  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 3}, {"bob", 1}, {"carol", 0}}));
+  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 3}, {"bob", 1}, {"dora", 0}}));
   std::ofstream(path_) << R"({"default": {}, "principals": {"bob": {}, "carol": {}}})";
   ASSERT_TRUE(policies_->ReadAgain().ok());
   EXPECT_TRUE(gate_->Admit(alice_, "Execute").ok());  // by the default
@@ -150,16 +150,16 @@ TEST_F(PolicyGateTest, CountsCallsByThePrincipalsThatThePolicyNames) {
 }
 
 TEST_F(PolicyGateTest, PushesHaveALimitOfTheirOwn) {
-  const Principal carol = NamedPrincipal("carol");
+  const Principal dora = NamedPrincipal("dora");
   for (int i = 0; i < 2; ++i) {
-    const auto push = gate_->Admit(carol, "Push");
+    const auto push = gate_->Admit(dora, "Push");
     ASSERT_TRUE(push.ok()) << push.status();
     EXPECT_TRUE(push->Names("Push"));
-    const absl::Status refused = gate_->Admit(carol, "Push").status();
+    const absl::Status refused = gate_->Admit(dora, "Push").status();
     EXPECT_TRUE(absl::IsResourceExhausted(refused));
     EXPECT_THAT(refused.message(),
                 HasSubstr("has 1 pushes in flight; that is its limit (pushes_in_flight_max)"));
-    EXPECT_TRUE(gate_->Admit(carol, "Execute").ok());
+    EXPECT_TRUE(gate_->Admit(dora, "Execute").ok());
   }
   const auto bob = gate_->Admit(NamedPrincipal("bob"), "Push");
   ASSERT_TRUE(bob.ok());

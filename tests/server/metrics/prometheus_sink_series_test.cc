@@ -61,7 +61,7 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
                         R"(implementation="",kernel="beta")",
                         R"(implementation="",kernel="")"};
   const Labels codes = Of("code", {"OK", "UNAVAILABLE", "INTERNAL"});
-  const Labels methods = Of("method", {"benchmark", "profile", "describe", "tune"});
+  const Labels methods = Of("method", {"benchmark", "profile", "describe", "tune", "push"});
   const Labels kernels = Of("kernel", {"alpha", "beta"});
   const Labels reasons =
       Of("reason", {"message_bytes", "queue_requests", "queue_bytes", "queue_work", "staging_bytes",
