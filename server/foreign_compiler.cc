@@ -18,6 +18,7 @@
 #include "server/compiling.h"
 #include "server/process/answer.h"
 #include "server/process/confinement.h"
+#include "server/process/fatal_signals.h"
 
 namespace warpcall {
 namespace {
@@ -82,8 +83,6 @@ struct LastWords {
 };
 LastWords last_words;
 
-constexpr int kFatal[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGTRAP};
-
 // Whoever ran out of memory asked for more than is left: a quarter of the limit stands for that.
 bool HasMemory(size_t bytes) {
   void* const spare = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -101,7 +100,6 @@ void SayLastWords(int signal) {
 }
 
 void CatchSignals(const process::Channel& channel, const ForeignLimits& limits) {
-  static char stack[64 << 10];
   last_words.channel = &channel;
   last_words.out_of_time = process::AnswerHead(
       {Refused(absl::StrCat("compiling took more than ", limits.cpu_seconds, " s of CPU time"))});
@@ -109,15 +107,8 @@ void CatchSignals(const process::Channel& channel, const ForeignLimits& limits) 
       "compiling took more than ", limits.address_space_bytes >> 20, " MiB of memory"))});
   last_words.crashed = process::AnswerHead({Refused("the compiler crashed on this source")});
   last_words.spare_bytes = static_cast<size_t>(limits.address_space_bytes) / 4;
-  stack_t alternate = {};
-  alternate.ss_sp = stack;
-  alternate.ss_size = sizeof(stack);
-  sigaltstack(&alternate, nullptr);
-  struct sigaction action = {};
-  action.sa_handler = SayLastWords;
-  action.sa_flags = SA_ONSTACK;
-  for (const int signal : kFatal) sigaction(signal, &action, nullptr);
-  sigaction(SIGXCPU, &action, nullptr);
+  process::CatchFatalSignals(SayLastWords);
+  process::CatchSignal(SIGXCPU, SayLastWords);
 }
 
 // Ends the handler's right to send.

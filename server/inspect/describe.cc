@@ -22,10 +22,7 @@ void AddFiles(std::vector<SourceFile> more, v1::DescribeResponse* response) {
       return other.name() == file.name;
     };
     if (absl::c_any_of(response->files(), has_its_name)) continue;
-    v1::SourceFile* const added = response->add_files();
-    added->set_name(std::move(file.name));
-    added->set_language(std::move(file.language));
-    added->set_text(std::move(file.text));
+    *response->add_files() = ToProto(std::move(file));
   }
 }
 
@@ -38,6 +35,14 @@ v1::Attribute ToProto(const AttributeValue& value) {
   if (const double* as_double = std::get_if<double>(&value)) attribute.set_double_value(*as_double);
   if (const std::string* text = std::get_if<std::string>(&value)) attribute.set_string_value(*text);
   return attribute;
+}
+
+v1::SourceFile ToProto(SourceFile file) {
+  v1::SourceFile told;
+  told.set_name(std::move(file.name));
+  told.set_language(std::move(file.language));
+  told.set_text(std::move(file.text));
+  return told;
 }
 
 v1::LaunchInfo LaunchInfoOf(const Implementation& row, const Work& work, const LaunchShape& shape) {

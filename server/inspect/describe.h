@@ -12,6 +12,7 @@
 namespace warpcall::inspect {
 
 v1::Attribute ToProto(const AttributeValue& value);
+v1::SourceFile ToProto(SourceFile file);
 
 // Describes a launch of `shape` that does `work`. `shape` is zeros for a row without a grid.
 v1::LaunchInfo LaunchInfoOf(const Implementation& row, const Work& work, const LaunchShape& shape);

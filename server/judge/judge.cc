@@ -17,6 +17,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/finding.h"
+#include "server/inspect/describe.h"
 #include "server/inspect/disassembly.h"
 #include "server/judge/launch_watch.h"
 #include "server/judge/messages.h"
@@ -181,7 +182,8 @@ class Judgement {
     if (!plan->shape().ok()) return LoaderOutcome(plan->shape().status());
     SetShape(*plan->shape(), compiled);
     if (candidate_.with_files)
-      for (const SourceFile& file : inspect::Disassemble(plan->Code(), {})) AddFile(file, compiled);
+      for (SourceFile& file : inspect::Disassemble(plan->Code(), {}))
+        *compiled->add_files() = inspect::ToProto(std::move(file));
     return {};
   }
 

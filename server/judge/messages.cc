@@ -29,7 +29,7 @@ v1::PushEvent ToEvent(const absl::StatusOr<compiled::CudaCode>& code, DataType t
   told.set_log(code.ok() ? code->log : std::string(code.status().message()));
   if (!code.ok()) return event;
   told.set_kernel(absl::StrJoin(code->kernels, " "));
-  if (!code->ptx.empty()) AddFile({"kernel.ptx", "ptx", code->ptx}, &told);
+  if (!code->ptx.empty()) *told.add_files() = inspect::ToProto({"kernel.ptx", "ptx", code->ptx});
   return event;
 }
 
@@ -38,13 +38,6 @@ void SetShape(const LaunchShape& shape, v1::PushCompiled* compiled) {
   compiled->set_shared_memory_bytes(shape.shared_memory_bytes);
   compiled->set_local_memory_bytes(shape.local_memory_bytes);
   compiled->set_theoretical_occupancy(shape.theoretical_occupancy);
-}
-
-void AddFile(const SourceFile& file, v1::PushCompiled* compiled) {
-  v1::SourceFile* added = compiled->add_files();
-  added->set_name(file.name);
-  added->set_language(file.language);
-  added->set_text(file.text);
 }
 
 v1::PushEvent ToEvent(const Problem& problem, const Op& op, const TrialResult& result) {

@@ -17,7 +17,6 @@ namespace warpcall::judge {
 v1::PushEvent ToEvent(const absl::StatusOr<compiled::CudaCode>& code, DataType type,
                       const std::string& target);
 void SetShape(const LaunchShape& shape, v1::PushCompiled* compiled);
-void AddFile(const SourceFile& file, v1::PushCompiled* compiled);
 v1::PushEvent ToEvent(const Problem& problem, const Op& op, const TrialResult& result);
 v1::PushEvent ToEvent(const Problem& problem, const Op& op, const TimeResult& result);
 

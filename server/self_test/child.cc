@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/inspect/operand_sets.h"
+#include "server/process/fatal_signals.h"
 #include "server/self_test/rate.h"
 #include "server/self_test/trial_runner.h"
 
@@ -29,8 +29,6 @@ constexpr int64_t kCpuElementsStep = 4;
 constexpr int64_t kGpuElementsStep = 64;
 constexpr uint8_t kSmallNumber =
     0x3C;  // in every byte: 0.0115 in float32 and bfloat16, 1.06 in float16
-
-constexpr int kFatal[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGTRAP};
 
 int64_t ProcessCpuNs() {
   timespec time;
@@ -52,19 +50,10 @@ void ReportCrash(int signal) {
   _exit(128 + signal);
 }
 
-// Runs the handler on a stack of its own, for implementations that overflow theirs.
 void CatchCrashes(const process::Channel& channel) {
-  static char stack[64 << 10];
   crash = {&channel, {}};
   crash.report.kind = Report::Kind::kCrashed;
-  stack_t alternate = {};
-  alternate.ss_sp = stack;
-  alternate.ss_size = sizeof(stack);
-  sigaltstack(&alternate, nullptr);
-  struct sigaction action = {};
-  action.sa_handler = ReportCrash;
-  action.sa_flags = SA_ONSTACK;
-  for (const int signal : kFatal) sigaction(signal, &action, nullptr);
+  process::CatchFatalSignals(ReportCrash);
 }
 
 class Tester {

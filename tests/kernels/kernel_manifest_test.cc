@@ -14,6 +14,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/softmax/softmax.h"
+#include "tests/kernels/manifest_gpu.h"
 
 namespace warpcall::manifest {
 namespace {
@@ -38,14 +39,6 @@ const Op* FindTestOp(absl::string_view name) {
   for (const Op* op : {&SoftmaxOp(), &MatmulOp(), &LinearOp(), &LayernormOp(), &FusedOp()})
     if (name == op->name) return op;
   return nullptr;
-}
-
-DeviceProperties Gpu() {
-  DeviceProperties device;
-  device.name = "cuda:0";
-  device.multiprocessors = 132;
-  device.shared_memory_per_block_bytes = 227 << 10;
-  return device;
 }
 
 KernelManifest Read(const std::string& json) {
@@ -94,8 +87,8 @@ TEST(KernelManifestTest, IsReadAsItWasWritten) {
 TEST(KernelManifestTest, LaunchesFollowTheProblem) {
   const KernelManifest manifest = Read(kSoftmax);
   const Problem problem = SoftmaxOf({3, 3, 64});
-  ASSERT_TRUE(CheckTaken(manifest, problem, Gpu()).ok());
-  const auto launches = LaunchesFor(manifest, problem, Gpu());
+  ASSERT_TRUE(CheckTaken(manifest, problem, testing::ManifestGpu()).ok());
+  const auto launches = LaunchesFor(manifest, problem, testing::ManifestGpu());
   ASSERT_TRUE(launches.ok()) << launches.status();
   EXPECT_EQ(launches->scratch_bytes, 3 * 3 * 64 * 4 + 256);
   ASSERT_EQ(launches->launches.size(), 1u);
@@ -127,7 +120,7 @@ TEST(KernelManifestTest, SeveralKernelsRunInOrder) {
   const KernelManifest manifest = Read(json.dump());
   ASSERT_EQ(manifest.entries.size(), 2u);
   EXPECT_EQ(manifest.entries[1].name, "second");
-  const auto launches = LaunchesFor(manifest, SoftmaxOf({5, 8}), Gpu());
+  const auto launches = LaunchesFor(manifest, SoftmaxOf({5, 8}), testing::ManifestGpu());
   ASSERT_TRUE(launches.ok()) << launches.status();
   ASSERT_EQ(launches->launches.size(), 2u);
   EXPECT_EQ(As<uint32_t>(launches->launches[1].parameters[1]), 5u);
@@ -148,8 +141,8 @@ TEST(KernelManifestTest, NamesHaveTheValuesOfTheProblem) {
                  {"launch", {{"grid", {1}}, {"block", {1}}}}};
     std::vector<TensorSpec> inputs;
     for (const Dims& dims : shapes) inputs.push_back({DataType::kFloat16, dims});
-    const auto launches =
-        LaunchesFor(Read(json.dump()), *MakeProblem(op, inputs, attributes), Gpu());
+    const auto launches = LaunchesFor(Read(json.dump()), *MakeProblem(op, inputs, attributes),
+                                      testing::ManifestGpu());
     EXPECT_TRUE(launches.ok()) << launches.status();
     return launches.ok() ? As<int64_t>(launches->launches[0].parameters[0]) : -1;
   };
@@ -190,7 +183,7 @@ TEST(KernelManifestTest, AFloatCanBeAnAttribute) {
       LayernormOp(),
       {{DataType::kFloat32, {2, 4}}, {DataType::kFloat32, {4}}, {DataType::kFloat32, {4}}},
       AttributesOf(manifest));
-  const auto launches = LaunchesFor(manifest, problem, Gpu());
+  const auto launches = LaunchesFor(manifest, problem, testing::ManifestGpu());
   ASSERT_TRUE(launches.ok()) << launches.status();
   EXPECT_EQ(launches->launches[0].parameters[0].operand, 2);
   EXPECT_EQ(launches->launches[0].parameters[1].operand, 3);
@@ -205,15 +198,17 @@ TEST(KernelManifestTest, TheOutputComesBehindTheInputsThatThereAre) {
     "launch": {"grid": [1], "block": [1]}})json");
   const TensorSpec x = {DataType::kFloat32, {3, 5}};
   const Problem problem = *MakeProblem(FusedOp(), {x, x}, {{"expression", std::string("x0 + x1")}});
-  const auto launches = LaunchesFor(Read(json.dump()), problem, Gpu());
+  const auto launches = LaunchesFor(Read(json.dump()), problem, testing::ManifestGpu());
   ASSERT_TRUE(launches.ok()) << launches.status();
   EXPECT_EQ(launches->launches[0].parameters[0].operand, 2);
   EXPECT_EQ(launches->launches[0].parameters[1].operand, 1);
   EXPECT_EQ(As<int32_t>(launches->launches[0].parameters[2]), 15);
   for (const char* const missing : {"x2.ptr", "x2.elements:i32"}) {
     json["args"][0] = missing;
-    EXPECT_THAT(std::string(LaunchesFor(Read(json.dump()), problem, Gpu()).status().message()),
-                HasSubstr("the problem has "))
+    EXPECT_THAT(
+        std::string(
+            LaunchesFor(Read(json.dump()), problem, testing::ManifestGpu()).status().message()),
+        HasSubstr("the problem has "))
         << missing;
   }
   json["attributes"].erase("expression");
@@ -223,7 +218,7 @@ TEST(KernelManifestTest, TheOutputComesBehindTheInputsThatThereAre) {
 TEST(KernelManifestTest, OtherProblemsAreRefused) {
   const KernelManifest manifest = Read(kSoftmax);
   const auto refusal = [&](const Problem& problem) {
-    return std::string(CheckTaken(manifest, problem, Gpu()).message());
+    return std::string(CheckTaken(manifest, problem, testing::ManifestGpu()).message());
   };
   EXPECT_EQ(refusal(SoftmaxOf({4, 64})), "");
   EXPECT_EQ(refusal(SoftmaxOf({4, 64}, DataType::kFloat16)),
@@ -240,7 +235,9 @@ TEST(KernelManifestTest, WhatCannotBeLaunchedIsRefusedWithValueAndLimit) {
     Json json = Json::parse(kSoftmax);
     json[Json::json_pointer(path)] = value;
     return std::string(
-        LaunchesFor(Read(json.dump()), SoftmaxOf(std::move(dims)), Gpu()).status().message());
+        LaunchesFor(Read(json.dump()), SoftmaxOf(std::move(dims)), testing::ManifestGpu())
+            .status()
+            .message());
   };
   EXPECT_EQ(refusal("/launch/grid/0", "rows - 4"),
             "launch.grid[0]: \"rows - 4\" is 0; it takes 1 to 2147483647, for float32[4,64]");

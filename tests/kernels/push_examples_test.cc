@@ -22,6 +22,7 @@
 #include "kernels/softmax/softmax.h"
 #include "proto/common/dispatch.h"
 #include "tests/kernels/host_kernels.h"
+#include "tests/kernels/manifest_gpu.h"
 #include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
 
@@ -42,14 +43,6 @@ const Op* FindExampleOp(absl::string_view name) {
   for (const Op* op : {&GeluOp(), &MatmulOp(), &SoftmaxOp()})
     if (name == op->name) return op;
   return nullptr;
-}
-
-DeviceProperties Gpu() {
-  DeviceProperties device;
-  device.name = "cuda:0";
-  device.multiprocessors = 132;
-  device.shared_memory_per_block_bytes = 227 << 10;
-  return device;
 }
 
 struct Example {
@@ -83,8 +76,8 @@ TEST(PushExamplesTest, TheirManifestsLaunchThemOnTheirExamples) {
         std::vector<TensorSpec> inputs;
         for (const Dims& dims : shapes) inputs.push_back({type, dims});
         const Problem problem = *MakeProblem(*manifest.op, inputs, AttributesOf(manifest));
-        EXPECT_TRUE(CheckTaken(manifest, problem, Gpu()).ok()) << name;
-        const auto launches = LaunchesFor(manifest, problem, Gpu());
+        EXPECT_TRUE(CheckTaken(manifest, problem, testing::ManifestGpu()).ok()) << name;
+        const auto launches = LaunchesFor(manifest, problem, testing::ManifestGpu());
         EXPECT_TRUE(launches.ok()) << name << ": " << launches.status();
       }
   }
@@ -140,7 +133,7 @@ class PushExamplesRunTest : public ::testing::Test {
     run.output->Poison(0x42);
     Operands operands = OperandsOf(run.inputs);
     operands.outputs = {run.output->data()};
-    const auto launches = LaunchesFor(*kernel.manifest, problem, Gpu());
+    const auto launches = LaunchesFor(*kernel.manifest, problem, testing::ManifestGpu());
     EXPECT_TRUE(launches.ok()) << launches.status();
     if (!launches.ok()) return run;
     EXPECT_TRUE(host_->Launch(kernel.number, launches->launches[0], operands))
@@ -160,7 +153,8 @@ class PushExamplesRunTest : public ::testing::Test {
       for (const Dims& dims : of.shapes) inputs.push_back({kernel.type, dims});
       const absl::StatusOr<Problem> problem =
           MakeProblem(*kernel.manifest->op, inputs, AttributesOf(*kernel.manifest));
-      if (!problem.ok() || !CheckTaken(*kernel.manifest, *problem, Gpu()).ok()) continue;
+      if (!problem.ok() || !CheckTaken(*kernel.manifest, *problem, testing::ManifestGpu()).ok())
+        continue;
       const bool is_row = of.shapes[0].size() == 1;
       if (problem->outputs[0].elements() > (is_row ? kRowElementsMax : kElementsMax) &&
           of.fill != Fill::kPatterns)
