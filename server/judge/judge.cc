@@ -210,6 +210,7 @@ class Judgement {
     if (IsPastDeadline()) return Late();
     PlanPtr plan;
     if (Outcome outcome = Load(task, &plan); !outcome.ok()) return outcome;
+    const PlanPtr ours = OursFor(task.problem, stream);
     Trial trial({.stream = stream,
                  .pool = &pool_,
                  .secret = NextSecret(),
@@ -218,6 +219,7 @@ class Judgement {
                 {.op = manifest_.op,
                  .problem = &task.problem,
                  .plan = plan,
+                 .ours = ours,
                  .finite_inputs = manifest_.finite_inputs,
                  .deterministic = manifest_.deterministic});
     const absl::StatusOr<TrialResult> result = trial.Run();
@@ -226,6 +228,18 @@ class Judgement {
     if (result->finding == Finding::kPassed) return {};
     return Fail(result->finding, absl::StrCat("for ", InputsToString(task.problem), ", ",
                                               result->fill, " inputs: ", result->detail));
+  }
+
+  // The plan that "auto" takes; null where there is none, or where it would have to be searched.
+  PlanPtr OursFor(const Problem& problem, Stream* stream) const {
+    const absl::StatusOr<const Kernel*> kernel = site_.registry->Find(manifest_.op->name);
+    if (!kernel.ok()) return nullptr;
+    const absl::StatusOr<const Row*> row =
+        site_.registry->Select(**kernel, "auto", problem, site_.device->properties());
+    if (!row.ok() || (*row)->implementation.slow_to_plan) return nullptr;
+    const absl::StatusOr<PlanPtr> plan = (*row)->implementation.plan(
+        problem, {.device = &site_.device->properties(), .libraries = stream->libraries()});
+    return plan.ok() ? *plan : nullptr;
   }
 
   Outcome Time() {

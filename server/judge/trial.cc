@@ -151,10 +151,13 @@ absl::StatusOr<TrialResult> Trial::Run() {
     std::vector<char> first;
     for (int run = 0; run < 2 && !failed(); ++run) {
       // The first of each kind at one place, where another kind's inputs lay before.
-      RETURN_IF_ERROR(Launch(Place(run == 0 ? 0 : 1 + Random() % kShifts), NextRemains()));
+      const Placement placement = Place(run == 0 ? 0 : 1 + Random() % kShifts);
+      RETURN_IF_ERROR(Launch(placement, NextRemains()));
       if (failed()) break;
       if (run == 0) Expect();
       Compare();
+      if (!failed() && run == 0 && kind == Kind{FillName(Fill::kNormal), {Fill::kNormal}, {}})
+        RETURN_IF_ERROR(CompareWithOurs(placement));
       if (run == 0) first = output_;
     }
     if (!failed() && kernel_.deterministic && first != output_) {
@@ -178,7 +181,17 @@ absl::Status Trial::Prepare() {
   ASSIGN_OR_RETURN(before_, inspect::AllocateHost(bytes));
   ASSIGN_OR_RETURN(after_, inspect::AllocateHost(bytes));
   output_.resize(kernel_.problem->outputs[0].bytes());
+  if (kernel_.ours == nullptr || !IsSampled()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(ours_, site_.stream->AllocateMemory(output_.size()));
+  ASSIGN_OR_RETURN(ours_workspace_,
+                   site_.stream->AllocateMemory(kernel_.ours->traits().workspace_bytes));
   return absl::OkStatus();
+}
+
+bool Trial::IsSampled() const {
+  const Problem& problem = *kernel_.problem;
+  return problem.outputs[0].elements() > kElementsMax ||
+         kernel_.op->work(problem).flops > kFlopsMax;
 }
 
 Trial::Placement Trial::Place(size_t shift) const {
@@ -358,8 +371,7 @@ void Trial::Expect() {
   const Problem& problem = *kernel_.problem;
   const int64_t slices = kernel_.op->definition->slices(problem);
   std::vector<int64_t> chosen;
-  if (problem.outputs[0].elements() <= kElementsMax &&
-      kernel_.op->work(problem).flops <= kFlopsMax) {
+  if (!IsSampled()) {
     for (int64_t i = 0; i < slices; ++i) chosen.push_back(i);
   } else {
     for (int64_t i = 0; i < kSampledSlices; ++i)
@@ -412,6 +424,42 @@ void Trial::Compare() {
   Fail(Finding::kIncorrect,
        absl::StrCat("[", absl::StrJoin(result_.first->index, ", "), "] is ", result_.first->got,
                     ", expected ", result_.first->expected));
+}
+
+absl::Status Trial::CompareWithOurs(const Placement& placement) {
+  if (ours_.data() == nullptr) return absl::OkStatus();
+  const DataType type = kernel_.problem->outputs[0].data_type;
+  double bound = 0;
+  for (const SliceTruth& each : expected_)
+    for (size_t i = 0; i < each.values.size(); ++i)
+      bound = std::max(bound,
+                       each.errors[i].arithmetic +
+                           HalfUnit(type, std::fabs(each.values[i]) + each.errors[i].arithmetic));
+  if (!std::isfinite(bound)) return absl::OkStatus();
+  Stream* const stream = site_.stream;
+  Operands operands;
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    operands.inputs.push_back(static_cast<char*>(memory_.data()) + placement.offsets[i]);
+  operands.outputs.push_back(ours_.data());
+  RETURN_IF_ERROR(inspect::RunPhase(stream, Milestone::kKernelDone, [&] {
+    return kernel_.ours->Enqueue(
+        operands, {.stream = stream->native_handle(), .workspace = ours_workspace_.data()});
+  }));
+  std::vector<char> ours(output_.size());
+  RETURN_IF_ERROR(inspect::RunPhase(stream, Milestone::kOutputsReady, [&] {
+    return stream->CopyToStaging(ours.data(), ours_.data(), ours.size());
+  }));
+  for (int64_t at = 0; at < kernel_.problem->outputs[0].elements(); ++at) {
+    const double got = ElementOf(type, output_.data(), at);
+    const double expected = ElementOf(type, ours.data(), at);
+    if (std::fabs(got - expected) <= 2 * bound) continue;
+    result_.first = Mismatch{IndexOf(at), got, expected, 2 * bound};
+    Fail(Finding::kIncorrect,
+         absl::StrCat("[", absl::StrJoin(result_.first->index, ", "), "] is ", got,
+                      ", and the server's own implementation gives ", expected));
+    break;
+  }
+  return absl::OkStatus();
 }
 
 void Trial::Fail(Finding finding, std::string detail) {

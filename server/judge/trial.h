@@ -33,6 +33,7 @@ struct TrialKernel {
   const Op* op = nullptr;  // has a definition and cases
   const Problem* problem = nullptr;
   PlanPtr plan;                // its workspace is the kernel's scratch memory
+  PlanPtr ours;                // of an implementation that is right; null: there is none
   bool finite_inputs = false;  // infinities and NaN are not tried
   bool deterministic = true;   // the same bits each time
 };
@@ -65,7 +66,8 @@ struct TrialResult {
 class Trial {
  public:
   // Beyond so many elements or operations, kSampledSlices slices of the output are compared, chosen
-  // once the kernel has run.
+  // once the kernel has run. Then every element is compared with ours, too, on normal inputs, whose
+  // bounds are much alike: it may be twice the largest bound of the slices away.
   static constexpr int64_t kElementsMax = int64_t{1} << 22;
   static constexpr int64_t kFlopsMax = int64_t{2'000'000'000};
   static constexpr int64_t kSampledSlices = 64;
@@ -107,6 +109,8 @@ class Trial {
   void JudgeImage(const Placement& placement);
   void Expect();
   void Compare();
+  bool IsSampled() const;
+  absl::Status CompareWithOurs(const Placement& placement);
   Remains NextRemains();
   Placement Place(size_t shift) const;
   void Fail(Finding finding, std::string detail);
@@ -119,6 +123,8 @@ class Trial {
   const OpCases cases_;
   std::mt19937_64 random_;
   Buffer memory_;  // the device's
+  Buffer ours_;    // likewise: our output
+  Buffer ours_workspace_;
   Buffer before_;  // images of it on the host
   Buffer after_;
   std::vector<std::vector<char>> inputs_;

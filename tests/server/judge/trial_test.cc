@@ -405,5 +405,29 @@ TEST_F(TrialTest, LargeOutputsAreSampledAfterTheRun) {
   EXPECT_LE(wrong.checked_elements, Trial::kSampledSlices * 1024);
 }
 
+// One row of four thousand is wrong: slices hardly meet it.
+TEST_F(TrialTest, EveryElementOfALargeOutputIsComparedWithOurs) {
+  const Problem large =
+      *MakeProblem(SoftmaxOp(), {{DataType::kFloat32, {Trial::kElementsMax / 1024 + 1, 1024}}}, {});
+  kernel_.problem = &large;
+  const auto softmax = [&](int64_t spoilt) {
+    return [&, spoilt](const Call& call) {
+      for (int64_t i = 0; i < large.inputs[0].dims[0]; ++i)
+        SoftmaxRow(call.x + i * 1024, call.y + i * 1024, 1024);
+      if (spoilt >= 0) call.y[spoilt * 1024 + 7] += 0.01f;
+    };
+  };
+  Registry registry;
+  AddCpuKernels(&registry);
+  const warpcall::Kernel& kernel = **registry.Find("softmax");
+  const Row& row = **registry.Select(kernel, "cpu", large, device_.properties());
+  kernel_.ours = *row.implementation.plan(large, {.device = &device_.properties()});
+  EXPECT_EQ(Try(softmax(-1)).finding, Finding::kPassed);
+  const TrialResult wrong = Try(softmax(2000));
+  EXPECT_EQ(wrong.finding, Finding::kIncorrect);
+  EXPECT_THAT(wrong.detail, HasSubstr("and the server's own implementation gives"));
+  EXPECT_THAT(wrong.first->index, ElementsAre(2000, 7));
+}
+
 }  // namespace
 }  // namespace warpcall::judge
