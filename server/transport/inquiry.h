@@ -88,8 +88,9 @@ absl::Status CheckPushAccess(const PushAccess& access, const Request& request,
                              absl::string_view peer);
 // The first event of a push that so many inspections go before, serialised.
 std::string QueuedEvent(int before);
-// Counts what an event that the child sent says. `ns`: since the last one.
-void RecordPushEvent(const std::string& bytes, int64_t ns, MetricsSink* metrics);
+// Counts what an event that the child sent says, and returns the verdict, empty in other events.
+// `ns`: since the last one.
+v1::PushVerdict RecordPushEvent(const std::string& bytes, int64_t ns, MetricsSink* metrics);
 
 // Reads a request that holds no tensor data: INVALID_ARGUMENT for what protobuf cannot parse.
 // REQUIRES: CheckMessageLengthOf its bytes was OK.

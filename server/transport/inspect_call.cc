@@ -192,7 +192,7 @@ void InspectCall::ChargeUse(int64_t cpu_ns) {
 
 void InspectCall::KeepPushFindings(const std::string& bytes) {
   const int64_t now_ns = deps_->clock();
-  RecordPushEvent(bytes, now_ns - std::exchange(part_ns_, now_ns), deps_->metrics);
+  verdict_ = RecordPushEvent(bytes, now_ns - std::exchange(part_ns_, now_ns), deps_->metrics);
 }
 
 void InspectCall::KeepFindings(const std::string& bytes) {
@@ -255,6 +255,10 @@ void InspectCall::LogEnd(const absl::Status& status) {
                                   {"cpu_ns", cpu_ns_},
                                   {"total_ns", deps_->clock() - request_.start_ns()},
                                   {"error", absl::string_view(status.message())}};
+  if (kind_ == Inspection::kPush) {
+    fields.push_back({"push", verdict_.name()});
+    fields.push_back({"verdict", verdict_.status()});
+  }
   AppendCallFields(*context_, request_.caller(), &fields);
   Log(level, absl::StrCat(InspectionName(kind_), status.ok() ? " done" : " failed"), fields);
 }

@@ -87,6 +87,7 @@ class InspectCall {
   int64_t operand_bytes_ = 0;  // that the child makes
   int64_t cpu_ns_ = 0;         // CPU time of its process, as last reported
   int64_t part_ns_ = 0;        // when the last part of a Push's answer came
+  v1::PushVerdict verdict_;    // a Push's
   std::atomic<bool> cancelled_{false};
 };
 

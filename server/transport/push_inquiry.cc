@@ -156,24 +156,17 @@ std::string QueuedEvent(int before) {
   return event.SerializeAsString();
 }
 
-void RecordPushEvent(const std::string& bytes, int64_t ns, MetricsSink* metrics) {
+v1::PushVerdict RecordPushEvent(const std::string& bytes, int64_t ns, MetricsSink* metrics) {
   v1::PushEvent event;
-  if (!event.ParseFromString(bytes)) return;
-  switch (event.event_case()) {
-    case v1::PushEvent::kCompiled:
-      return metrics->RecordPushStage(PushStage::kCompile, event.compiled().compile_ns());
-    case v1::PushEvent::kChecked:
-      return metrics->RecordPushStage(PushStage::kCheck, ns);
-    case v1::PushEvent::kTimed:
-      return metrics->RecordPushStage(PushStage::kTime, ns);
-    case v1::PushEvent::kVerdict:
-      for (int i = 0; i < kFindingCount; ++i)
-        if (event.verdict().status() == FindingName(static_cast<Finding>(i)))
-          metrics->RecordPush(static_cast<Finding>(i));
-      return;
-    default:
-      return;
-  }
+  if (!event.ParseFromString(bytes)) return {};
+  if (event.has_compiled())
+    metrics->RecordPushStage(PushStage::kCompile, event.compiled().compile_ns());
+  if (event.has_checked()) metrics->RecordPushStage(PushStage::kCheck, ns);
+  if (event.has_timed()) metrics->RecordPushStage(PushStage::kTime, ns);
+  for (int i = 0; i < kFindingCount; ++i)
+    if (event.verdict().status() == FindingName(static_cast<Finding>(i)))
+      metrics->RecordPush(static_cast<Finding>(i));
+  return event.verdict();
 }
 
 absl::StatusOr<int64_t> ReadPush(const ExecuteDeps& deps, const std::string& bytes,

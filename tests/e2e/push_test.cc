@@ -96,6 +96,9 @@ TEST_F(PushTest, WithoutAGpuAKernelIsCompiledAndNotRun) {
   EXPECT_NE(pushed.verdict().seed(), 0);
   EXPECT_NE(pushed.verdict().stamp().server_version(), "");
   EXPECT_EQ(Verdicts("NOT_SUPPORTED"), 1);
+  EXPECT_TRUE(Eventually([&] {
+    return server_.Logs(absl::StrCat("push=", pushed.verdict().name(), " verdict=NOT_SUPPORTED"));
+  })) << server_.log();
   EXPECT_EQ(server_.Sum("warpcall_inspections_total", {"method=\"push\"", "code=\"OK\""}), 1);
   if (const std::string why = WhyNoCompiler(); !why.empty()) GTEST_SKIP() << why;
   ASSERT_THAT(pushed.events, SizeIs(3));
