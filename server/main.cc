@@ -422,6 +422,8 @@ absl::StatusOr<int> RunChild(process::Role role, absl::Span<const std::string> w
   process::RoleFlags flags;
   ASSIGN_OR_RETURN(flags, process::ParseRoleFlags(role, words));
   const bool compiles = role == process::Role::kCompiler;
+  // Any thread that compiles may have started a compiler of programs, and it outlives the thread.
+  if (!compiles || flags.foreign) process::EndWithStarter();
   // Before it has threads.
   const absl::Status confined = compiles ? ConfineCompiler(flags) : absl::OkStatus();
   LogLevel level = LogLevel::kInfo;
@@ -429,11 +431,8 @@ absl::StatusOr<int> RunChild(process::Role role, absl::Span<const std::string> w
   ParseLogLevel(flags.log_level, &level);
   ParseLogFormat(flags.log_format, &format);
   RETURN_IF_ERROR(SetUp(level, format));
-  // Any thread that compiles may have started a compiler of programs, and it outlives the thread.
   const process::Channel* parent;
-  ASSIGN_OR_RETURN(parent,
-                   process::JoinParent(compiles && !flags.foreign ? process::Bound::kToChannel
-                                                                  : process::Bound::kToThread));
+  ASSIGN_OR_RETURN(parent, process::JoinParent());
   switch (role) {
     case process::Role::kInspect:
       return RunInspection(flags, *parent);

@@ -240,7 +240,6 @@ std::vector<Rule> Rules() {
       {SYS_tgkill, 0, BPF_JEQ, static_cast<uint32_t>(getpid())},
       {SYS_prlimit64, 0, BPF_JEQ, 0},  // its own limits
       {SYS_prctl, 0, BPF_JEQ, PR_SET_NAME},
-      {SYS_prctl, 0, BPF_JEQ, PR_SET_PDEATHSIG},
       {SYS_prctl, 0, BPF_JEQ, PR_GET_DUMPABLE},
       {SYS_fcntl, 1, BPF_JEQ, F_GETFD},
       {SYS_fcntl, 1, BPF_JEQ, F_SETFD},

@@ -11,12 +11,13 @@
 
 namespace warpcall::process {
 
-absl::StatusOr<const Channel*> JoinParent(Bound bound) {
+void EndWithStarter() { prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
+absl::StatusOr<const Channel*> JoinParent() {
   sockaddr_storage address;
   socklen_t bytes = sizeof(address);
   if (getsockname(kInheritedFirst, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
     return absl::FailedPreconditionError("a server starts such a process, and nobody else");
-  if (bound == Bound::kToThread) prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Lets the other side see this process end, even while tools that it started run on.
   fcntl(kInheritedFirst, F_SETFD, FD_CLOEXEC);
   // The other side may be stopped for as long as a debugger likes.

@@ -13,13 +13,13 @@ namespace warpcall::process {
 inline constexpr int kInheritedFirst = STDERR_FILENO + 1;
 inline constexpr int kInheritedNext = kInheritedFirst + 1;
 
-// The end that ends this process even when it is stopped and cannot look at its channel: the end of
-// the thread that started it, or none.
-enum class Bound { kToThread, kToChannel };
+// Has the system kill this process when the thread that started it ends, even if this process is
+// stopped and cannot look at its channel. A confined process can neither call nor undo it.
+void EndWithStarter();
 
 // Returns the channel, which is never destroyed. From now on this process ends with status 1 when
 // the other end is closed, whatever its threads do. FAILED_PRECONDITION when no Child::Start left
 // one.
-absl::StatusOr<const Channel*> JoinParent(Bound bound = Bound::kToThread);
+absl::StatusOr<const Channel*> JoinParent();
 
 }  // namespace warpcall::process

@@ -94,6 +94,21 @@ TEST_F(CompilerProcessTest, AForeignOneIsConfinedAndLimited) {
   EXPECT_THAT(limits, ::testing::ContainsRegex("Max address space +4294967296 +4294967296 "));
 }
 
+TEST_F(CompilerProcessTest, AForeignOneEndsWithItsStarterThoughItIsStopped) {
+  absl::StatusOr<std::unique_ptr<process::Child>> child = absl::UnknownError("");
+  std::thread([&] {
+    child = Start({.role = process::Role::kCompiler, .foreign = true});
+    EXPECT_NE(ConfinedStatus(), "");
+    kill(pid_, SIGSTOP);
+  }).join();
+  int status = 0;
+  const int64_t end_ns = MonotonicNs() + 20'000'000'000;
+  while (waitpid(pid_, &status, WNOHANG) == 0 && MonotonicNs() < end_ns) std::this_thread::yield();
+  ASSERT_TRUE(WIFSIGNALED(status)) << status;
+  pid_ = 0;
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+}
+
 TEST_F(CompilerProcessTest, OneOfOurOwnProgramsIsConfinedAndStays) {
   auto child = Start({.role = process::Role::kCompiler});
   ASSERT_TRUE(child.ok()) << child.status();

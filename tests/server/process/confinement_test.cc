@@ -117,6 +117,7 @@ TEST_F(ConfinementTest, OtherProcessesAreOutOfReach) {
 TEST_F(ConfinementTest, NothingIsGivenBack) {
   EXPECT_EQ(StatusOf({}, [] { return prctl(PR_GET_DUMPABLE); }), 0);
   EXPECT_EQ(ErrnoOf({}, [] { return prctl(PR_SET_DUMPABLE, 1) == 0; }), EPERM);
+  EXPECT_EQ(ErrnoOf({}, [] { return prctl(PR_SET_PDEATHSIG, 0) == 0; }), EPERM);
   EXPECT_EQ(ErrnoOf({},
                     [] {
                       const rlimit more = {1 << 20, 1 << 20};

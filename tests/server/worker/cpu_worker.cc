@@ -17,6 +17,7 @@ std::optional<int> RunAsCpuWorker(int argc, char** argv, const Registry& kernels
   const absl::StatusOr<process::RoleFlags> flags =
       process::ParseRoleFlags(process::Role::kWorker, absl::MakeConstSpan(words).subspan(1));
   if (!flags.ok()) return 2;
+  process::EndWithStarter();
   const absl::StatusOr<const process::Channel*> parent = process::JoinParent();
   if (!parent.ok()) return 1;
   CpuDevice device(1);
