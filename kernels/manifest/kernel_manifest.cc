@@ -121,7 +121,8 @@ bool IsAllowedOption(absl::string_view option) {
     if (option == exact) return true;
   int registers = 0;
   if (absl::ConsumePrefix(&option, "--maxrregcount="))
-    return absl::SimpleAtoi(option, &registers) && registers >= 1 && registers <= 255;
+    return absl::c_all_of(option, IsWordCharacter) && absl::SimpleAtoi(option, &registers) &&
+           registers >= 1 && registers <= 255;
   if (!absl::ConsumePrefix(&option, "-D")) return false;
   const absl::string_view name = option.substr(0, option.find('='));
   return !name.empty() && absl::c_all_of(name, IsWordCharacter) &&

@@ -345,7 +345,8 @@ TEST(KernelManifestTest, OptionsReadNoFile) {
     EXPECT_EQ(complaint(option), "") << option;
   for (const char* const option :
        {"-I/etc", "--pre-include=/etc/hostname", "-include", "-D", "-D=1", "-DA-B", "-DA=\n",
-        "--maxrregcount=0", "--maxrregcount=256", "--maxrregcount=", "--fmad=1", "-std=c++23",
+        "--maxrregcount=0", "--maxrregcount=256", "--maxrregcount=", "--maxrregcount= 64",
+        "--maxrregcount=64\n", "--maxrregcount=+64", "--fmad=1", "-std=c++23",
         "--relocatable-device-code=true", "--time=/tmp/x", ""})
     EXPECT_THAT(complaint(option), HasSubstr("code.options[0] is not allowed; allowed are"))
         << option;
