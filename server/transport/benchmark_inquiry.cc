@@ -44,10 +44,10 @@ absl::StatusOr<CheckedBenchmark> Check(const Registry& registry,
 
 // The rows that are named.
 std::vector<int> RowsNamed(const Registry& registry, const Kernel& kernel,
-                           const v1::BenchmarkRequest& request) {
+                           const google::protobuf::RepeatedPtrField<std::string>& names) {
   std::vector<int> rows;
   absl::c_copy_if(kernel.rows, std::back_inserter(rows), [&](int id) {
-    return absl::c_any_of(request.implementations(), [&](const std::string& name) {
+    return absl::c_any_of(names, [&](const std::string& name) {
       return Registry::Matches(registry.rows()[static_cast<size_t>(id)], WithoutStar(name));
     });
   });
@@ -213,7 +213,7 @@ absl::Status ReadMessage(const ExecuteDeps& deps, const std::string& bytes,
       spec, [&](const Op&) -> absl::StatusOr<Problem> { return std::move(checked.problem); }));
   ASSIGN_OR_RETURN(request->trace().device,
                    DeviceFor(deps, {&request->kernel(), request->problem()}, message,
-                             RowsNamed(registry, request->kernel(), message)));
+                             RowsNamed(registry, request->kernel(), message.implementations())));
   return absl::OkStatus();
 }
 
@@ -235,6 +235,12 @@ absl::Status CheckImplementations(const Registry& registry, const Kernel& kernel
   return absl::OkStatus();
 }
 
+absl::Status CheckPolicyFor(const Registry& registry, const Request& request,
+                            const google::protobuf::RepeatedPtrField<std::string>& names) {
+  const std::vector<int> rows = RowsNamed(registry, request.kernel(), names);
+  return request.CheckPolicy(request.device(), rows.empty() ? request.kernel().rows : rows);
+}
+
 int64_t MeasureUntil(int64_t deadline_ns, int64_t now_ns) {
   if (deadline_ns == kNoDeadline) return kNoDeadline;
   return deadline_ns -
@@ -250,10 +256,7 @@ absl::StatusOr<int64_t> ReadWithVariants(const ExecuteDeps& deps, const std::str
                                          Request* request) {
   v1::BenchmarkRequest message;
   RETURN_IF_ERROR(ReadMessage(deps, bytes, &message, request));
-  // The child chooses among all rows: where not all are allowed, the message has to say which.
-  const std::vector<int> rows = RowsNamed(*deps.registry, request->kernel(), message);
-  RETURN_IF_ERROR(
-      request->CheckPolicy(request->device(), rows.empty() ? request->kernel().rows : rows));
+  RETURN_IF_ERROR(CheckPolicyFor(*deps.registry, *request, message.implementations()));
   return inspect::BenchmarkBytes(request->problem());
 }
 

@@ -41,6 +41,10 @@ absl::Status CheckCount(absl::string_view name, int64_t value, int64_t max);
 // INVALID_ARGUMENT for more than kImplementationsMax, NOT_FOUND for a name that `kernel` has not.
 absl::Status CheckImplementations(const Registry& registry, const Kernel& kernel,
                                   const google::protobuf::RepeatedPtrField<std::string>& names);
+// PERMISSION_DENIED unless the policy allows the request's device and the implementations that are
+// named; without names, all of its kernel: a child chooses among them and knows no policy.
+absl::Status CheckPolicyFor(const Registry& registry, const Request& request,
+                            const google::protobuf::RepeatedPtrField<std::string>& names);
 // When a child stops measuring. The answer comes before the deadline, however long the last launch,
 // and on its way it takes some time too.
 int64_t MeasureUntil(int64_t deadline_ns, int64_t now_ns);

@@ -187,9 +187,11 @@ absl::StatusOr<int64_t> ReadPush(const ExecuteDeps& deps, const std::string& byt
   }
   spec.kernel = manifest->op->name;
   RETURN_IF_ERROR(request->ReadKernel(std::move(spec)));
-  if (!ComparesWithNone(message))
+  if (!ComparesWithNone(message)) {
     RETURN_IF_ERROR(
         CheckImplementations(*deps.registry, request->kernel(), message.compare_with()));
+    RETURN_IF_ERROR(CheckPolicyFor(*deps.registry, *request, message.compare_with()));
+  }
   ASSIGN_OR_RETURN(const std::vector<Problem> problems, ProblemsOf(message, *manifest));
   return OperandBytes(*manifest, problems);
 }

@@ -66,6 +66,15 @@ class PoliciesTest(AccessCase):
         self.assert_denied("Push is for principals whose policy names it", lambda: bob.push(KERNEL))
         self.assert_denied("may not run softmax", lambda: alice.push(KERNEL.replace("gelu", "softmax")))
 
+    def test_a_push_is_compared_with_what_its_caller_may_use(self):
+        server = self.serve_with({"principals": {"alice": {"methods": ["Push"], "implementations": ["reference"]}}})
+        alice = self.connect(server, ALICE)
+        for names in ("cpu", ()):
+            self.assert_denied("alice may not use the implementation",
+                               lambda: alice.push(KERNEL, compare_with=names))  # noqa: B023  (called at once)
+        for name in ("reference", "none"):
+            self.assertIn(alice.push(KERNEL, compare_with=name).status, ("NOT_SUPPORTED", "COMPILE_ERROR"))
+
     def test_what_is_not_allowed_is_refused_and_counted(self):
         server = self.serve_with({
             "default": {"methods": ["ListDevices", "ServerInfo"]},
