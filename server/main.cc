@@ -22,6 +22,7 @@
 #include "kernels/compiled/counts.h"
 #include "kernels/compiled/disk_cache.h"
 #include "kernels/compiled/nvrtc.h"
+#include "kernels/cpu/thread_pool.h"
 #include "proto/common/status_macros.h"
 #include "proto/common/steady_wait.h"
 #include "server/access_files.h"
@@ -180,7 +181,7 @@ InspectAccess ToInspectAccess(const std::string& name) {
 PushAccess ToPushAccess(const std::string& push) {
   PushAccess access;
   access.on = push != "off";
-  if (access.on && push != "on") access.devices = absl::StrSplit(push, ',', absl::SkipEmpty());
+  if (access.on && push != "on") access.devices = absl::StrSplit(push, ',');
   return access;
 }
 
@@ -406,6 +407,9 @@ absl::StatusOr<int> RunServer(const Config& config, std::optional<StartWatch>* s
   return Serve(config, start_watch);
 }
 
+// Niceness of compilers of strangers' sources: below all threads that serve requests.
+constexpr int kCompilerNice = 19;
+
 // Ends the process at once: what tools do at the end of a process is out of a confined one's reach.
 [[noreturn]] void RunCompiler(const process::RoleFlags& flags, const absl::Status& confined,
                               const process::Channel& parent) {
@@ -424,6 +428,7 @@ absl::StatusOr<int> RunChild(process::Role role, absl::Span<const std::string> w
   const bool compiles = role == process::Role::kCompiler;
   // Any thread that compiles may have started a compiler of programs, and it outlives the thread.
   if (!compiles || flags.foreign) process::EndWithStarter();
+  if (flags.foreign) cpu::LowerPriority(kCompilerNice);
   // Before it has threads.
   const absl::Status confined = compiles ? ConfineCompiler(flags) : absl::OkStatus();
   LogLevel level = LogLevel::kInfo;

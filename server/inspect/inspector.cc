@@ -60,8 +60,8 @@ absl::Status Inspector::CheckRoom(const Task& task) const {
   }
   if (clients >= options_.waiting_max || 2 * theirs >= options_.waiting_max)
     return absl::ResourceExhaustedError(absl::StrCat(
-        clients, " Benchmark, Profile and Describe calls wait, which run one at a time, ", theirs,
-        " of them of this principal; the limits are ", options_.waiting_max,
+        clients, " Benchmark, Profile, Describe and Push calls wait, which run one at a time, ",
+        theirs, " of them of this principal; the limits are ", options_.waiting_max,
         " (inspect_queue) and ", CeilDivide(options_.waiting_max, 2)));
   if (clients > 0 && waiting_bytes_ + task.bytes > options_.waiting_bytes_max)
     return absl::ResourceExhaustedError(

@@ -56,12 +56,18 @@ struct Outcome {
 
 Outcome Fail(Finding finding, absl::string_view reason) { return {finding, std::string(reason)}; }
 
-absl::string_view FirstLine(absl::string_view text) { return text.substr(0, text.find('\n')); }
+// Warnings and notes may come before it.
+absl::string_view FirstError(absl::string_view log) {
+  const size_t error = log.find("error");
+  const size_t before = error == absl::string_view::npos ? error : log.rfind('\n', error);
+  const absl::string_view rest = before == absl::string_view::npos ? log : log.substr(before + 1);
+  return rest.substr(0, rest.find('\n'));
+}
 
 Outcome CompilerOutcome(const absl::Status& status) {
   // The log is told before.
   if (compiled::IsCompileError(status))
-    return Fail(Finding::kCompileError, FirstLine(status.message()));
+    return Fail(Finding::kCompileError, FirstError(status.message()));
   if (absl::IsUnimplemented(status)) return Fail(Finding::kNotSupported, status.message());
   return Fail(Finding::kInternalError, status.message());
 }

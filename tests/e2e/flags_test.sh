@@ -55,6 +55,8 @@ output=$("$server" --listen=0.0.0.0:0 --metrics_listen=127.0.0.1:0 2>&1 >/dev/nu
 [ $? = 1 ] && [[ $output == *--listen=0.0.0.0:0*--token_file*--insecure* ]] || { echo "--listen=0.0.0.0:0: $output"; failures=1; }
 output=$("$server" --devices=tpu:0 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *tpu:0*cpu* ]] || { echo "--devices=tpu:0: $output"; failures=1; }
+output=$("$server" --devices=cpu --push= 2>&1 >/dev/null)
+[ $? = 1 ] && [[ $output == *'there is no device ""'* ]] || { echo "--push=: $output"; failures=1; }
 output=$("$server" --devices=cpu --push=cuda:9 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *'there is no device "cuda:9"; there is: cpu'* ]] || { echo "--push=cuda:9: $output"; failures=1; }
 output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --compile_cache=/proc/self/task 2>&1 >/dev/null)
@@ -89,6 +91,7 @@ checked 2 --token_file --listen=0.0.0.0:8470
 checked 2 '"tpu:0" is not a device' --devices=cpu,tpu:0
 checked 2 '"cuda:" is not a device' --devices=cuda:
 checked 2 '--push: "yes" is not a device; give on, off' --push=yes
+checked 2 '--push: "" is not a device' --push=,
 checked 0 'are valid' --push=cuda:0,cuda:1
 checked 2 otlp_endpoint --otlp_endpoint=nowhere
 checked 2 'tls_cert: /no/cert' --tls_cert=/no/cert --tls_key=/no/key

@@ -379,7 +379,8 @@ TEST_F(BusyInspectorTest, RefusesWhatExceedsTheQueueAndSaysWhenToComeBack) {
   Asked refused;
   const absl::Status status = Ask("one more", &refused);
   EXPECT_TRUE(absl::IsResourceExhausted(status));
-  EXPECT_TRUE(absl::StrContains(status.message(), "2 Benchmark, Profile and Describe calls wait"))
+  EXPECT_TRUE(
+      absl::StrContains(status.message(), "2 Benchmark, Profile, Describe and Push calls wait"))
       << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "the limits are 2 (inspect_queue)")) << status;
   EXPECT_TRUE(RetryPushbackMs(status).has_value());

@@ -235,7 +235,8 @@ TEST_F(JudgeTest, ACompileErrorIsTheVerdictWithTheCompilersWords) {
   EXPECT_EQ(verdict.status(), "COMPILE_ERROR");
   EXPECT_EQ(verdict.reason(), "k.cu(3): error: a mistake");
   ASSERT_THAT(events_, SizeIs(1));
-  EXPECT_EQ(events_[0].compiled().log(), "k.cu(3): error: a mistake\n  here");
+  EXPECT_EQ(events_[0].compiled().log(),
+            "k.cu(2): warning: odd\nk.cu(3): error: a mistake\n  here");
   EXPECT_EQ(events_[0].compiled().kernel(), "");
 }
 

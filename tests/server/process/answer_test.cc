@@ -229,7 +229,7 @@ TEST(RoleTest, EveryFlagComesBackFromItsWords) {
     const auto read = ParseRoleFlags(role, absl::MakeConstSpan(words).subspan(1));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(ToWords(*read), words);
-    EXPECT_EQ(words.size(), 17u);  // the role, and two of unavailable_rows
+    EXPECT_EQ(words.size(), 18u);  // the role, and two of unavailable_rows
     EXPECT_EQ(read->unavailable_rows, flags.unavailable_rows);
     EXPECT_EQ(read->rows, flags.rows);
   }
