@@ -50,6 +50,7 @@
 #include "server/reload.h"
 #include "server/revision.h"
 #include "server/runtime/cpu/control_group.h"
+#include "server/runtime/cpu/cpu_device.h"
 #include "server/self_test_main.h"
 #include "server/serving.h"
 #include "server/signals.h"
@@ -407,9 +408,6 @@ absl::StatusOr<int> RunServer(const Config& config, std::optional<StartWatch>* s
   return Serve(config, start_watch);
 }
 
-// Niceness of compilers of strangers' sources: below all threads that serve requests.
-constexpr int kCompilerNice = 19;
-
 // Ends the process at once: what tools do at the end of a process is out of a confined one's reach.
 [[noreturn]] void RunCompiler(const process::RoleFlags& flags, const absl::Status& confined,
                               const process::Channel& parent) {
@@ -428,7 +426,8 @@ absl::StatusOr<int> RunChild(process::Role role, absl::Span<const std::string> w
   const bool compiles = role == process::Role::kCompiler;
   // Any thread that compiles may have started a compiler of programs, and it outlives the thread.
   if (!compiles || flags.foreign) process::EndWithStarter();
-  if (flags.foreign) cpu::LowerPriority(kCompilerNice);
+  // No faster than kernels.
+  if (flags.foreign) cpu::LowerPriority(CpuDevice::kServingNice);
   // Before it has threads.
   const absl::Status confined = compiles ? ConfineCompiler(flags) : absl::OkStatus();
   LogLevel level = LogLevel::kInfo;
