@@ -236,8 +236,9 @@ TEST(RoleTest, EveryFlagComesBackFromItsWords) {
 }
 
 TEST(RoleTest, WhatIsNotGivenIsNotSaid) {
-  EXPECT_EQ(ToWords({.role = Role::kCompiler}),
-            (Words{"compiler", "--deadline_ns=9223372036854775807", "--lanes=1"}));
+  EXPECT_EQ(
+      ToWords({.role = Role::kCompiler}),
+      (Words{"compiler", "--deadline_ns=9223372036854775807", "--push_run_ns=0", "--lanes=1"}));
 }
 
 TEST(RoleTest, AServersCommandLineNamesNoRole) {
