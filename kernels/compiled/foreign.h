@@ -35,8 +35,8 @@ absl::StatusOr<CudaSource> ToCudaSource(const ForeignSource& foreign,
                                         const std::string& include_folder);
 
 // Compiles it and returns a CompileError for code that a kernel must not call, by its symbols:
-// printf, malloc, assert, launches of other kernels. Logs and errors don't tell whether a file
-// exists that may not be opened, and are cleaned.
+// printf, malloc, assert and launches of other kernels. Logs and errors are cleaned, and don't tell
+// whether a file exists that may not be opened.
 absl::StatusOr<CudaCode> CompileAndCheck(const CompileFunction& compile, const CudaSource& source);
 
 // Returns the text without control characters but newline and tab, with U+FFFD for bytes that are

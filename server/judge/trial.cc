@@ -86,6 +86,12 @@ double ElementOf(DataType type, const char* data, int64_t index) {
   });
 }
 
+// How far an element may be from its value.
+double BoundOf(const SliceTruth& slice, size_t i, DataType type) {
+  const double arithmetic = slice.errors[i].arithmetic;
+  return arithmetic + HalfUnit(type, std::fabs(slice.values[i]) + arithmetic);
+}
+
 size_t BinOf(double error) {
   constexpr double kLast = TrialResult::kBins - 1;
   if (error > 1) return 0;
@@ -415,9 +421,7 @@ void Trial::Compare() {
       }
       if (error <= 1 || (first.has_value() && *first < at)) continue;
       first = at;
-      const double bound = each.errors[i].arithmetic +
-                           HalfUnit(type, std::fabs(expected) + each.errors[i].arithmetic);
-      result_.first = Mismatch{IndexOf(at), got, expected, bound};
+      result_.first = Mismatch{IndexOf(at), got, expected, BoundOf(each, i, type)};
     }
   }
   if (!first.has_value()) return;
@@ -431,10 +435,7 @@ absl::Status Trial::CompareWithOurs(const Placement& placement) {
   const DataType type = kernel_.problem->outputs[0].data_type;
   double bound = 0;
   for (const SliceTruth& each : expected_)
-    for (size_t i = 0; i < each.values.size(); ++i)
-      bound = std::max(bound,
-                       each.errors[i].arithmetic +
-                           HalfUnit(type, std::fabs(each.values[i]) + each.errors[i].arithmetic));
+    for (size_t i = 0; i < each.values.size(); ++i) bound = std::max(bound, BoundOf(each, i, type));
   if (!std::isfinite(bound)) return absl::OkStatus();
   Stream* const stream = site_.stream;
   Operands operands;

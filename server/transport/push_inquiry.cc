@@ -38,6 +38,12 @@ const Op* FindOp(const Registry& registry, absl::string_view name) {
   return (*kernel)->op;
 }
 
+absl::StatusOr<manifest::KernelManifest> ReadManifest(const Registry& registry,
+                                                      const std::string& json) {
+  return manifest::ReadKernelManifest(
+      json, [&](absl::string_view name) { return FindOp(registry, name); });
+}
+
 // An attribute that a problem does not name has the manifest's value.
 absl::StatusOr<Problem> ToProblem(const v1::PushProblem& pushed,
                                   const manifest::KernelManifest& manifest) {
@@ -179,8 +185,7 @@ absl::StatusOr<int64_t> ReadPush(const ExecuteDeps& deps, const std::string& byt
   spec.timeout_ns = message.timeout_ns() > 0 ? message.timeout_ns() : kPushNsMax;
   ASSIGN_OR_RETURN(request->trace().device, DeviceFor(deps, message.device()));
   spec.device = request->device();
-  const absl::StatusOr<manifest::KernelManifest> manifest = manifest::ReadKernelManifest(
-      json, [&](absl::string_view name) { return FindOp(*deps.registry, name); });
+  const absl::StatusOr<manifest::KernelManifest> manifest = ReadManifest(*deps.registry, json);
   if (!manifest.ok()) {
     request->LimitTime(spec.timeout_ns);
     return int64_t{0};
@@ -202,8 +207,7 @@ absl::StatusOr<std::string> AnswerPush(const Registry& registry, Device* device,
   v1::PushRequest request;
   RETURN_IF_ERROR(ParseSmall(server.bytes, &request));
   ASSIGN_OR_RETURN(const std::string json, ManifestOf(request));
-  const absl::StatusOr<manifest::KernelManifest> manifest = manifest::ReadKernelManifest(
-      json, [&](absl::string_view name) { return FindOp(registry, name); });
+  const absl::StatusOr<manifest::KernelManifest> manifest = ReadManifest(registry, json);
   if (!manifest.ok())
     return ToEvent(judge::VerdictOnManifest(std::string(manifest.status().message())), server);
   judge::Candidate candidate;

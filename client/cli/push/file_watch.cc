@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 // Between the steps of one save: an editor truncates, writes, renames.
 constexpr int kQuietMs = 50;
-// Of a folder that is never quiet, as a log lies in it.
+// Limits the wait for a folder that is never quiet, since a log lies in it.
 constexpr int kQuietTurnsMax = 20;
 
 }  // namespace

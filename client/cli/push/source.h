@@ -14,7 +14,8 @@ struct PushSource {
   std::string path = {};  // of the code
   std::string code = {};
   std::string manifest_json = {};  // empty: it stands in the first comment of the code
-  // What the manifest says, which only the server checks. Empty where it cannot be read here.
+  // The manifest says these. Only the server checks them; they are empty where it can't be read
+  // here.
   std::string name = {};
   std::string op = {};
   std::vector<DataType> types = {};
