@@ -21,8 +21,8 @@ struct DeviceProperties {
   int32_t threads_per_multiprocessor = 0;  // resident at most; 0 on the CPU
   int64_t l2_bytes = 0;
   int64_t shared_memory_per_block_bytes = 0;
-  // What the memory's pins carry, and the dense multiply-adds in float16 at the highest clock: no
-  // kernel can be faster. 0: not known.
+  // No kernel exceeds these: what the memory's pins carry, and dense multiply-adds in float16 at
+  // the highest clock. 0: not known.
   double pin_bytes_per_second = 0;
   double float16_flops_per_second = 0;
   std::string compute_capability;  // "9.0"; empty on the CPU

@@ -523,7 +523,7 @@ class PushMismatch:
     got: float = field(2, "double")
     expected: float = field(3, "double")
     bound: float = field(4, "double")
-    """Of |got - expected|."""
+    """The largest |got - expected| of a right element."""
 
 
 @dataclasses.dataclass(frozen=True)
