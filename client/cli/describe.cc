@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/common/advice.h"
+#include "client/cli/common/candidate.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/options.h"
@@ -19,6 +20,7 @@
 #include "client/cli/common/screen.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
+#include "client/cli/push/report.h"
 #include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
@@ -29,6 +31,7 @@ namespace {
 using client::Description;
 using client::SourceFile;
 using nlohmann::json;
+using Files = google::protobuf::RepeatedPtrField<SourceFile>;
 
 constexpr char kFooter[] =
     R"(SHAPE gives the inputs' shapes:
@@ -37,18 +40,20 @@ constexpr char kFooter[] =
   8x128x64,64x256          one shape per input, also for weights (layernorm):
   64x1024,1024,1024
 --source prints only files: the implementation's source (cuda, triton, cpp,
-expression) or its compiled code (ptx, sass).)";
+expression) or its compiled code (ptx, sass).
+A --candidate is a kernel of yours: the server compiles it, and checks it on the
+problem of --shape, or without --shape on problems that it draws.)";
 
 struct DescribeOptions {
   explicit DescribeOptions(const Arguments& arguments) : deadline(arguments) {
     arguments.Add("kernel", &problem.kernel, "Name of a kernel from `warpcall kernels`").Required();
-    arguments.Add("--shape", &problem.shape, "Set the inputs' shapes, see below")
-        .Required()
-        .TypeName("SHAPE");
+    arguments.Add("--shape", &problem.shape, "Set the inputs' shapes, see below").TypeName("SHAPE");
     arguments.Add("--type", &problem.type, "Set the element type; default float32").IsDataType();
-    arguments.Add("--implementation", &implementation,
-                  "Describe this implementation (cuda) or variant (cuda:two_pass); default: the "
-                  "one that would run");
+    const Option named =
+        arguments.Add("--implementation", &implementation,
+                      "Describe this implementation (cuda) or variant (cuda:two_pass); default: "
+                      "the one that would run");
+    candidate.Add(arguments, "Describe this kernel of yours").Excludes(named);
     arguments
         .AddRepeated("--attribute", &attributes,
                      "Set an attribute of the kernel; repeat for several")
@@ -64,6 +69,7 @@ struct DescribeOptions {
   TimeoutOption deadline;
   ProblemText problem;
   std::string implementation;
+  CandidateOption candidate;
   std::vector<std::string> attributes;
   std::string device;
   std::string source;
@@ -103,11 +109,11 @@ std::string FactTable(const Description& description) {
 
 int64_t LinesOf(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
-std::string FileTable(const Description& description) {
+std::string FileTable(const Files& files) {
   Table table({"FILE", "LANGUAGE", ">LINES"});
-  for (const SourceFile& file : description.files())
+  for (const SourceFile& file : files)
     table.AddRow({file.name(), file.language(), absl::StrCat(LinesOf(file.text()))});
-  return table.ToString();
+  return absl::StrCat("\n", table.ToString(), "print with --source LANGUAGE\n");
 }
 
 // Facts, the names of the files, and the advice.
@@ -116,8 +122,7 @@ std::string ToText(const DescribeReport& report) {
   const std::string title =
       absl::StrCat(report.kernel, " on ", description.device(), " by ", PinnedName(description));
   std::string text = absl::StrCat(Fitted("", title, 0), "\n", FactTable(description));
-  if (!description.files().empty())
-    absl::StrAppend(&text, "\n", FileTable(description), "print with --source LANGUAGE\n");
+  if (!description.files().empty()) absl::StrAppend(&text, FileTable(description.files()));
   if (!report.advice.empty()) absl::StrAppend(&text, "\n");
   for (const std::string& sentence : report.advice) absl::StrAppend(&text, Fitted("", sentence, 0));
   return text;
@@ -132,19 +137,19 @@ json ToJson(const DescribeReport& report) {
   return value;
 }
 
-// The files in `language`, each after a line with its name when there are several. NOT_FOUND says
-// in which languages there are files.
-absl::StatusOr<std::string> SourceText(const Description& description,
+// The files of `name` in `language`, each after a line with its name when there are several.
+// NOT_FOUND says in which languages there are files.
+absl::StatusOr<std::string> SourceText(const std::string& name, const Files& files,
                                        const std::string& language) {
   std::vector<const SourceFile*> found;
   std::set<std::string> languages;
-  for (const SourceFile& file : description.files()) {
+  for (const SourceFile& file : files) {
     languages.insert(file.language());
     if (file.language() == language) found.push_back(&file);
   }
   if (found.empty())
     return absl::NotFoundError(
-        absl::StrCat(PinnedName(description), " has no files in ", language,
+        absl::StrCat(name, " has no files in ", language,
                      "; it has: ", languages.empty() ? "none" : absl::StrJoin(languages, ", ")));
   if (found.size() == 1) return found[0]->text();
   std::string text;
@@ -179,35 +184,114 @@ absl::StatusOr<DescribeReport> Describe(client::DescribeCall call, TimeLeft* tim
   return report;
 }
 
-int Run(const Globals& globals, const DescribeOptions& options) {
-  if (globals.json && !options.source.empty())
-    return UsageError(absl::InvalidArgumentError("--json and --source both want stdout"));
-  client::Client client(globals.server, OptionsOf(globals));
-  const Choice choice{options.problem.kernel, {options.implementation}};
-  TimeLeft time_left(options.deadline.duration());
-  const auto kernels = time_left.Spend(
-      [&](absl::Duration timeout) { return ListKernelsWith(choice, &client, timeout); });
-  if (!kernels.ok()) return Refused(kernels.status());
-  const auto call = MakeCall(options, *kernels);
-  if (!call.ok()) return UsageError(WithShapes(call.status(), options.problem.kernel, &client));
+int PrintSource(const std::string& name, const Files& files, const std::string& language) {
+  const absl::StatusOr<std::string> text = SourceText(name, files, language);
+  if (!text.ok()) return Refused(text.status());
+  PrintText(PrintableLines(*text, {}));  // without colours, which only our own text has
+  return kExitOk;
+}
+
+// How it was compiled, the names of its files, and the verdict.
+int PrintCandidate(const Globals& globals, const DescribeOptions& options,
+                   const PushReport& report) {
+  Files files;
+  std::string text = absl::StrCat(Printable(PushTitle(report)), "\n");
+  for (const client::PushEvent& event : report.events) {
+    files.MergeFrom(event.compiled().files());
+    if (event.has_compiled()) absl::StrAppend(&text, EventText(event));
+  }
+  const bool compiles = !files.empty();
+  const int exit_status = compiles ? kExitOk : kExitRefused;
+  if (!options.source.empty() && compiles) return PrintSource(report.file, files, options.source);
+  if (globals.json) {
+    PrintJson(ToJson(report, exit_status));
+    return exit_status;
+  }
+  if (compiles) absl::StrAppend(&text, FileTable(files));
+  PrintText(absl::StrCat(text, EventText(report.events.back())));
+  return exit_status;
+}
+
+// Whom to ask, and how.
+struct Site {
+  const Globals& globals;
+  const DescribeOptions& options;
+  TimeLeft* time_left;
+  client::Client* client;
+};
+
+int RunCandidate(const Site& site, const PushSource& source,
+                 std::vector<client::PushProblem> problems) {
+  const Globals& globals = site.globals;
+  const DescribeOptions& options = site.options;
+  PushReport report{.file = source.path,
+                    .name = source.name,
+                    .op = options.problem.kernel,
+                    .server = globals.server};
+  client::PushCall call = CallOf(source);
+  call.problems = std::move(problems);
+  call.check_only = true;
+  call.with_files = true;
+  call.device = options.device;
+  {
+    const Progress progress(absl::StrCat("pushing ", source.path, " to ", globals.server));
+    report.status = site.time_left->Spend([&](absl::Duration timeout) {
+      call.timeout = timeout;
+      const auto take = [&report](const client::PushEvent& event) {
+        report.events.push_back(event);
+        return absl::OkStatus();
+      };
+      return site.client->Push(call, {.event = take}).status();
+    });
+  }
+  if (!report.status.ok()) return Refused(report.status);
+  return PrintCandidate(globals, options, report);
+}
+
+int RunDescribe(const Site& site, client::DescribeCall call) {
+  const Globals& globals = site.globals;
+  const DescribeOptions& options = site.options;
   absl::StatusOr<DescribeReport> report = absl::UnknownError("not called");
   {
-    const Progress progress(absl::StrCat("describing ", call->kernel, " on ", globals.server));
-    report = Describe(*call, &time_left, &client);
+    const Progress progress(absl::StrCat("describing ", call.kernel, " on ", globals.server));
+    report = Describe(std::move(call), site.time_left, site.client);
   }
   if (!report.ok()) return Refused(report.status());
   if (globals.json) {
     PrintJson(ToJson(*report));
     return kExitOk;
   }
-  if (options.source.empty()) {
-    PrintText(ToText(*report));
-    return kExitOk;
-  }
-  const absl::StatusOr<std::string> text = SourceText(report->description, options.source);
-  if (!text.ok()) return Refused(text.status());
-  PrintText(PrintableLines(*text, {}));  // without colours, which only our own text has
+  if (!options.source.empty())
+    return PrintSource(PinnedName(report->description), report->description.files(),
+                       options.source);
+  PrintText(ToText(*report));
   return kExitOk;
+}
+
+int Run(const Globals& globals, const DescribeOptions& options) {
+  if (globals.json && !options.source.empty())
+    return UsageError(absl::InvalidArgumentError("--json and --source both want stdout"));
+  const bool has_candidate = options.candidate.given();
+  if (options.problem.shape.empty() && !has_candidate)
+    return UsageError(absl::InvalidArgumentError("--shape is required"));
+  PushSource source;
+  if (has_candidate) {
+    auto read = options.candidate.Read(options.problem.kernel);
+    if (!read.ok()) return UsageError(read.status());
+    source = *std::move(read);
+  }
+  client::Client client(globals.server, OptionsOf(globals));
+  const Choice choice{options.problem.kernel, {options.implementation}};
+  TimeLeft time_left(options.deadline.duration());
+  const auto kernels = time_left.Spend(
+      [&](absl::Duration timeout) { return ListKernelsWith(choice, &client, timeout); });
+  if (!kernels.ok()) return Refused(kernels.status());
+  const Site site{globals, options, &time_left, &client};
+  if (options.problem.shape.empty()) return RunCandidate(site, source, {});
+  auto call = MakeCall(options, *kernels);
+  if (!call.ok()) return UsageError(WithShapes(call.status(), options.problem.kernel, &client));
+  if (!has_candidate) return RunDescribe(site, *std::move(call));
+  return RunCandidate(site, source, {{.inputs = call->inputs, .attributes = call->attributes}});
 }
 
 }  // namespace

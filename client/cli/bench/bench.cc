@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "client/cli/bench/outputs.h"
 #include "client/cli/bench/report.h"
+#include "client/cli/common/candidate.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/inputs.h"
@@ -79,7 +80,7 @@ factor of 2^(1/4)). The server keeps the choice in its --tuning_cache.
 `warpcall describe` shows the choice and its reason.)";
 
 struct BenchOptions {
-  BenchOptions(const Arguments& arguments, const char* footer) : deadline(arguments) {
+  BenchOptions(const Arguments& arguments, bool tunes) : deadline(arguments), tunes(tunes) {
     arguments.Add("kernel", &kernel, "Name of a kernel from `warpcall kernels`").Required();
     const Option shape =
         arguments
@@ -108,22 +109,7 @@ struct BenchOptions {
                      "default: server's choice")
         .SplitAt(',')
         .TypeName("DEVICE");
-    arguments
-        .Add("--iterations", &iterations, "Number of samples per row; default: the server's, 100")
-        .Between(1, kCountMax);
-    arguments
-        .Add("--warmup", &warmup_iterations,
-             "Number of untimed runs before the samples; default: the server's, 10")
-        .Between(1, kCountMax);
-    arguments
-        .Add("--max-noise", &max_noise_percent,
-             "Stop a row when its noise is below this; default: after --iterations")
-        .Between(kNoisePercentMin, kNoisePercentMax)
-        .TypeName("PERCENT");
-    arguments
-        .Add("--timeout", &row_timeout,
-             "Time limit for one row, in seconds or as 500ms, 2m; default: the server's limit")
-        .TypeName("DURATION");
+    AddLimits(arguments);
     arguments.Add("--seed", &seed, "Seed the random N(0, 1) inputs").ShowDefault();
     arguments.Add("--csv", &outputs.csv, "Write a line per result; - is stdout, without the table")
         .TypeName("FILE");
@@ -136,7 +122,38 @@ struct BenchOptions {
             "--baseline", &outputs.baseline,
             "Compare with an earlier output of `warpcall bench --json`, as `warpcall compare` does")
         .TypeName("FILE.json");
-    arguments.SetFooter(footer);
+    arguments.SetFooter(tunes ? kTuneFooter : kFooter);
+  }
+  // How long to measure; and what the server times by limits of its own.
+  void AddLimits(const Arguments& arguments) {
+    arguments
+        .Add("--iterations", &iterations, "Number of samples per row; default: the server's, 100")
+        .Between(1, kCountMax);
+    const Option warmup =
+        arguments
+            .Add("--warmup", &warmup_iterations,
+                 "Number of untimed runs before the samples; default: the server's, 10")
+            .Between(1, kCountMax);
+    const Option max_noise =
+        arguments
+            .Add("--max-noise", &max_noise_percent,
+                 "Stop a row when its noise is below this; default: after --iterations")
+            .Between(kNoisePercentMin, kNoisePercentMax)
+            .TypeName("PERCENT");
+    const Option timeout =
+        arguments
+            .Add("--timeout", &row_timeout,
+                 "Time limit for one row, in seconds or as 500ms, 2m; default: the server's limit")
+            .TypeName("DURATION");
+    if (!tunes)
+      candidate
+          .Add(
+              arguments,
+              "Time this kernel of yours, too, once the server has found it right; default others: "
+              "the fastest of the library and of the server's own")
+          .Excludes(warmup)
+          .Excludes(max_noise)
+          .Excludes(timeout);
   }
 
   TimeoutOption deadline;
@@ -152,8 +169,9 @@ struct BenchOptions {
   double max_noise_percent = 0;
   std::string row_timeout;
   uint64_t seed = 1;
+  CandidateOption candidate;
   BenchOutputs outputs;
-  bool tunes = false;
+  const bool tunes;
 };
 
 absl::Status CheckSources(const BenchOptions& options) {
@@ -312,6 +330,43 @@ void TunePoint(client::Client* client, const std::string& title, client::Cancell
   point->served_because = served->chosen_because();
 }
 
+// The kernel of `source` first. A verdict other than PASSED leaves it without times, and is the
+// point's error.
+void TakeCandidate(const PushSource& source, const CandidateResult& result, BenchPoint* point) {
+  client::BenchmarkReport& report = point->report;
+  const v1::PushTimed& timed = result.timed.timed();
+  *report.mutable_results() = timed.results();
+  report.set_ceiling_bytes_per_second(timed.ceiling_bytes_per_second());
+  report.set_flops_ceiling(timed.flops_ceiling());
+  *report.mutable_stamp() = result.verdict.stamp();
+  // A push does not say on which of several devices it ran.
+  report.set_device(point->call.device.empty() ? result.verdict.stamp().device_description()
+                                               : point->call.device);
+  if (result.passed()) return;
+  point->status = absl::FailedPreconditionError(absl::StrCat(source.path, ": ", result.WhyNot()));
+  if (report.results_size() == 0) return;
+  client::BenchmarkResult wrong;
+  wrong.set_implementation(report.results(0).implementation());
+  wrong.set_family(report.results(0).family());
+  wrong.set_error(result.verdict.status());
+  *report.mutable_results(0) = std::move(wrong);
+}
+
+void PushPoint(client::Client* client, const PushSource& source, client::Cancellation* cancellation,
+               BenchPoint* point) {
+  point->asked = true;
+  client::PushCall call = CallOf(source);
+  call.problems = {{.inputs = point->call.inputs, .attributes = point->call.attributes}};
+  call.seed = point->call.seed;
+  call.iterations = point->call.iterations;
+  call.compare_with = point->call.implementations;
+  call.device = point->call.device;
+  call.timeout = point->call.timeout;
+  const absl::StatusOr<CandidateResult> result = PushCandidate(call, cancellation, client);
+  point->status = result.status();
+  if (result.ok()) TakeCandidate(source, *result, point);
+}
+
 // The call under way ended because the command did.
 void MarkInterrupted(BenchPoint* point) {
   if (point->status.ok()) return;
@@ -342,6 +397,7 @@ void DescribeServer(client::Client* client, absl::Duration timeout, BenchServer*
 // it; the others are then shown as not measured, as are those of a device that was unavailable
 // while the server was not. Returns the signal; 0: none came.
 int MeasurePoints(client::Client* client, BenchReport* report,
+                  const std::optional<PushSource>& candidate,
                   const std::function<void(const BenchPoint&)>& show) {
   client::Cancellation cancellation;
   const Interrupt interrupt([&](int) {
@@ -360,11 +416,15 @@ int MeasurePoints(client::Client* client, BenchReport* report,
       point.status = absl::CancelledError(
           absl::StrCat("not measured: ", point.call.device, " is unavailable"));
     } else {
-      const auto measure = report->tunes ? TunePoint : MeasurePoint;
-      measure(client,
-              absl::StrCat(report->kernel, " ", ProblemTitle(point), ", point ", i + 1, " of ",
-                           report->points.size()),
-              &cancellation, &point);
+      const std::string title = absl::StrCat(report->kernel, " ", ProblemTitle(point), ", point ",
+                                             i + 1, " of ", report->points.size());
+      if (candidate.has_value()) {
+        const Progress progress(title);
+        PushPoint(client, *candidate, &cancellation, &point);
+      } else {
+        const auto measure = report->tunes ? TunePoint : MeasurePoint;
+        measure(client, title, &cancellation, &point);
+      }
       if (absl::IsUnavailable(point.status) && IsGone(client)) end = kGone;
       // An unnamed device is not known to be lost: the server may choose another next time.
       if (absl::IsUnavailable(point.status) && !point.call.device.empty())
@@ -376,18 +436,24 @@ int MeasurePoints(client::Client* client, BenchReport* report,
   return interrupt.signal();
 }
 
-int Measure(client::Client* client, const BenchOptions& options,
-            const std::optional<Measurements>& baseline, BenchReport* report) {
+// Files that the command line names, as they were read.
+struct BenchFiles {
+  std::optional<PushSource> candidate = {};
+  std::optional<Measurements> baseline = {};
+};
+
+int Measure(client::Client* client, const BenchOptions& options, const BenchFiles& files,
+            BenchReport* report) {
   DescribeServer(client, options.deadline.duration(), &report->server);
   BenchText text(report);
   const bool prints = PrintsText(options.outputs);
   if (prints) PrintText(text.Heading());
-  const int signal = MeasurePoints(client, report, [&](const BenchPoint& point) {
+  const int signal = MeasurePoints(client, report, files.candidate, [&](const BenchPoint& point) {
     if (!prints) return;
     PrintText(text.Point(point));
     FlushOutput();
   });
-  const absl::Status status = WriteOutputs(options.outputs, *report, baseline);
+  const absl::Status status = WriteOutputs(options.outputs, *report, files.baseline);
   if (!status.ok()) return Fail(status, signal != 0 ? kExitSignal + signal : kExitUsage);
   if (signal != 0)
     return FailShown(absl::CancelledError(absl::StrCat("interrupted by signal ", signal)),
@@ -396,14 +462,22 @@ int Measure(client::Client* client, const BenchOptions& options,
   return outcome.ok() ? kExitOk : FailShown(outcome, kExitRefused);
 }
 
+absl::StatusOr<BenchFiles> ReadFiles(const BenchOptions& options) {
+  BenchFiles files;
+  ASSIGN_OR_RETURN(files.baseline, ReadBaseline(options));
+  if (!options.candidate.given()) return files;
+  ASSIGN_OR_RETURN(files.candidate, options.candidate.Read(options.kernel));
+  return files;
+}
+
 int Run(const Globals& globals, const BenchOptions& options) {
   if (const absl::Status status = CheckSources(options); !status.ok()) return UsageError(status);
   if (const absl::Status status = CheckOutputs(options.outputs); !status.ok())
     return UsageError(status);
   const auto shapes = AllShapes(options);
   if (!shapes.ok()) return UsageError(shapes.status());
-  const auto baseline = ReadBaseline(options);
-  if (!baseline.ok()) return UsageError(baseline.status());
+  const absl::StatusOr<BenchFiles> files = ReadFiles(options);
+  if (!files.ok()) return UsageError(files.status());
   client::Client client(globals.server, OptionsOf(globals));
   const auto kernels = ListKernelsWith({options.kernel, options.implementations}, &client,
                                        options.deadline.duration());
@@ -411,7 +485,7 @@ int Run(const Globals& globals, const BenchOptions& options) {
   auto report = Plan(options, *shapes, *kernels);
   if (!report.ok()) return UsageError(WithShapes(report.status(), options.kernel, &client));
   report->server.address = globals.server;
-  return Measure(&client, options, *baseline, &*report);
+  return Measure(&client, options, *files, &*report);
 }
 
 }  // namespace
@@ -419,7 +493,7 @@ int Run(const Globals& globals, const BenchOptions& options) {
 Command AddBenchCommand(const Arguments& root, const Globals& globals) {
   const Arguments arguments = root.AddSubcommand(
       "bench", "Time implementations of a kernel side by side on a device, without transfers");
-  const auto options = std::make_shared<BenchOptions>(arguments, kFooter);
+  const auto options = std::make_shared<BenchOptions>(arguments, /*tunes=*/false);
   return {arguments, [&globals, options] {
             options->outputs.json = globals.json;
             return Run(globals, *options);
@@ -429,8 +503,7 @@ Command AddBenchCommand(const Arguments& root, const Globals& globals) {
 Command AddTuneCommand(const Arguments& root, const Globals& globals) {
   const Arguments arguments = root.AddSubcommand(
       "tune", "Time implementations of a kernel and make the server run the fastest from then on");
-  const auto options = std::make_shared<BenchOptions>(arguments, kTuneFooter);
-  options->tunes = true;
+  const auto options = std::make_shared<BenchOptions>(arguments, /*tunes=*/true);
   return {arguments, [&globals, options] {
             options->outputs.json = globals.json;
             return Run(globals, *options);

@@ -3,11 +3,13 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/common/candidate.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/inputs.h"
@@ -41,7 +43,9 @@ input and output once. PASSES is the memory traffic divided by LEAST BYTES:
 measured, or an upper bound.
 The next table lists the device's kernels, copies, sets and gaps (idle time),
 the longest first. SHARE is the part of the time from the first to the last.
-With two implementations the report compares both and explains the slower one.)";
+With two implementations the report compares both and explains the slower one.
+A --candidate is a kernel of yours, timed as `warpcall push` does: alone on random
+inputs that the server makes. With --implementation the report compares the two.)";
 
 // Number of implementations that fit side by side.
 constexpr size_t kImplementationsMax = 2;
@@ -72,6 +76,8 @@ struct ProfileOptions {
     arguments.AddRepeated("--implementation", &implementations,
                           "Profile this implementation (cuda) or variant (cuda:two_pass); repeat "
                           "to compare two; default: server's choice");
+    candidate.Add(arguments, "Profile this kernel of yours, once the server has found it right")
+        .Excludes(input);
     arguments
         .AddRepeated("--attribute", &attributes,
                      "Set an attribute of the kernel; repeat for several")
@@ -94,6 +100,7 @@ struct ProfileOptions {
   std::string shape;
   std::string type;
   std::vector<std::string> implementations;
+  CandidateOption candidate;
   std::vector<std::string> attributes;
   std::string trace;
   std::string csv;
@@ -184,11 +191,81 @@ absl::StatusOr<Profiled> ProfileOne(client::ProfileCall call, const Server& serv
   return profiled;
 }
 
+// What a push tells of a kernel, as a profile of one run of it.
+Profiled ProfileOf(const CandidateResult& result, const client::BenchmarkResult& times) {
+  Profiled profiled{.kernel = {}, .iterations_asked = 0};
+  client::ProfileReport& report = profiled.report;
+  report.set_implementation(times.implementation());
+  report.set_iterations(1);
+  report.set_counters_unavailable("the server times a pushed kernel and does not count");
+  client::ProfileRow& row = *report.add_rows();
+  row.set_kind(kKernelRow);
+  row.set_calls(times.launch().gpu_kernels());
+  row.set_total_ns(static_cast<int64_t>(times.median_ns()));
+  row.set_mean_ns(times.median_ns());
+  row.set_fraction(1);
+  row.set_achieved_occupancy(-1);
+  row.set_sm_throughput(-1);
+  row.set_dram_throughput(-1);
+  client::Description& plan = profiled.plan;
+  *plan.mutable_launch() = times.launch();
+  const int type = result.timed.timed().problem().inputs(0).data_type();
+  for (const v1::PushCompiled& compiled : result.compiled) {
+    if (compiled.data_type() != type) continue;
+    row.set_name(compiled.kernel());
+    row.set_registers_per_thread(compiled.registers_per_thread());
+    row.set_shared_memory_bytes(compiled.shared_memory_bytes());
+    plan.set_registers_per_thread(compiled.registers_per_thread());
+    plan.set_local_memory_bytes(compiled.local_memory_bytes());
+  }
+  return profiled;
+}
+
+// FAILED_PRECONDITION with the verdict if the kernel is not right.
+absl::StatusOr<Profiled> ProfileCandidate(const PushSource& source, const client::ProfileCall& call,
+                                          const Server& server) {
+  client::PushCall push = CallOf(source);
+  push.problems = {{.inputs = call.input_specs, .attributes = call.call.attributes}};
+  push.iterations = call.iterations;
+  push.compare_with = {"none"};
+  push.device = call.call.options.device;
+  CandidateResult result;
+  ASSIGN_OR_RETURN(result, server.time_left->Spend([&](absl::Duration timeout) {
+    push.timeout = timeout;
+    return PushCandidate(push, nullptr, server.client);
+  }));
+  if (!result.passed()) return absl::FailedPreconditionError(result.WhyNot());
+  const v1::PushTimed& timed = result.timed.timed();
+  if (timed.results_size() == 0 || !timed.results(0).error().empty())
+    return absl::FailedPreconditionError(absl::StrCat(
+        source.path, " is right and was not timed",
+        timed.results_size() == 0 ? "" : absl::StrCat(": ", timed.results(0).error())));
+  Profiled profiled = ProfileOf(result, timed.results(0));
+  profiled.kernel = call.call.kernel;
+  const auto devices = server.time_left->Spend(
+      [&](absl::Duration timeout) { return server.client->ListDevices(timeout); });
+  // A push does not say on which of several equal devices it ran.
+  const std::string& description = result.verdict.stamp().device_description();
+  if (devices.ok())
+    for (const client::DeviceInfo& device : *devices)
+      if (push.device.empty() ? device.description == description : device.name == push.device)
+        profiled.device = device;
+  profiled.report.set_device(push.device.empty() ? description : push.device);
+  profiled.device.measured_bandwidth_bytes_per_second = timed.ceiling_bytes_per_second();
+  return profiled;
+}
+
 absl::StatusOr<std::vector<Profiled>> ProfileAll(const ProfileOptions& options,
+                                                 const std::optional<PushSource>& candidate,
                                                  client::ProfileCall call, const Server& server) {
   std::vector<std::string> implementations = options.implementations;
-  if (implementations.empty()) implementations.emplace_back();
   std::vector<Profiled> profiled;
+  if (candidate.has_value()) {
+    ASSIGN_OR_RETURN(profiled.emplace_back(), ProfileCandidate(*candidate, call, server));
+    call.call.options.device = profiled[0].device.name;
+  } else if (implementations.empty()) {
+    implementations.emplace_back();
+  }
   for (const std::string& implementation : implementations) {
     call.call.options.implementation = implementation;
     ASSIGN_OR_RETURN(Profiled one, ProfileOne(call, server));
@@ -237,10 +314,16 @@ absl::Status CheckUsage(const Globals& globals, const ProfileOptions& options) {
     return absl::InvalidArgumentError("--input or --shape is required");
   if (globals.json && NamesStdout(options.csv))
     return absl::InvalidArgumentError("--json and --csv - both want stdout");
-  if (options.implementations.size() > kImplementationsMax)
-    return absl::InvalidArgumentError(absl::StrCat("--implementation is given ",
-                                                   options.implementations.size(), " times; ",
-                                                   kImplementationsMax, " can be compared"));
+  const size_t compared = options.implementations.size() + (options.candidate.given() ? 1 : 0);
+  if (compared > kImplementationsMax)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--implementation is given ", options.implementations.size(), " times",
+                     options.candidate.given() ? " beside --candidate; " : "; ",
+                     kImplementationsMax, " can be compared"));
+  if (options.candidate.given() && options.profile.request_path)
+    return absl::InvalidArgumentError("--request is the path of Execute, which runs no candidate");
+  if (options.candidate.given() && !options.trace.empty())
+    return absl::InvalidArgumentError("--trace is of the server's implementations");
   if (options.implementations.size() > 1 && !options.trace.empty())
     return absl::InvalidArgumentError("--trace is of one implementation; two are named");
   return absl::OkStatus();
@@ -249,6 +332,12 @@ absl::Status CheckUsage(const Globals& globals, const ProfileOptions& options) {
 int Run(const Globals& globals, const ProfileOptions& options) {
   if (const absl::Status status = CheckUsage(globals, options); !status.ok())
     return UsageError(status);
+  std::optional<PushSource> candidate;
+  if (options.candidate.given()) {
+    auto source = options.candidate.Read(options.kernel);
+    if (!source.ok()) return UsageError(source.status());
+    candidate = *std::move(source);
+  }
   client::Client client(globals.server, OptionsOf(globals));
   TimeLeft time_left(options.deadline.duration());
   const auto kernels = time_left.Spend([&](absl::Duration timeout) {
@@ -262,7 +351,7 @@ int Run(const Globals& globals, const ProfileOptions& options) {
   absl::StatusOr<std::vector<Profiled>> profiled = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat("profiling ", options.kernel, " on ", globals.server));
-    profiled = ProfileAll(options, *call, {&client, &time_left});
+    profiled = ProfileAll(options, candidate, *call, {&client, &time_left});
   }
   if (!profiled.ok()) return Refused(profiled.status());
   if (const absl::Status status = Print(globals, options, *profiled); !status.ok())

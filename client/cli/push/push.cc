@@ -24,7 +24,7 @@
 #include "client/cli/push/file_watch.h"
 #include "client/cli/push/page.h"
 #include "client/cli/push/report.h"
-#include "client/cli/push/source.h"
+#include "client/cli/common/push_source.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
 

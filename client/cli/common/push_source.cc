@@ -1,4 +1,4 @@
-#include "client/cli/push/source.h"
+#include "client/cli/common/push_source.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>

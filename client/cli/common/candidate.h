@@ -1,0 +1,49 @@
+// `--candidate`: a kernel of the user's where bench, profile and describe otherwise show the
+// server's own. The server compiles and checks it, and times it, as for `warpcall push`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli/common/options.h"
+#include "client/cli/common/push_source.h"
+#include "warpcall/client.h"
+
+namespace warpcall::cli {
+
+// --candidate FILE.cu, and --manifest FILE.json if the manifest is no comment of it.
+class CandidateOption {
+ public:
+  // Stays where it is: `arguments` write into it. `help` is of --candidate.
+  Option Add(const Arguments& arguments, const std::string& help);
+
+  bool given() const { return !file_.empty(); }
+  const std::string& file() const { return file_; }
+  // As ReadPushSource. INVALID_ARGUMENT if the manifest's op is not `kernel`.
+  absl::StatusOr<PushSource> Read(const std::string& kernel) const;
+
+ private:
+  std::string file_;
+  std::string manifest_;
+};
+
+// A call with the code and manifest of `source`.
+client::PushCall CallOf(const PushSource& source);
+
+struct CandidateResult {
+  std::vector<v1::PushCompiled> compiled = {};  // one for each type
+  client::PushEvent timed = {};                 // without a PushTimed if it was not timed
+  client::PushVerdict verdict = {};
+
+  bool passed() const { return verdict.status() == "PASSED"; }
+  // "INCORRECT_NUMERICAL: ..."; of a verdict that is not PASSED.
+  std::string WhyNot() const;
+};
+
+// Shows its progress in the newest Progress. `cancellation` may be null.
+absl::StatusOr<CandidateResult> PushCandidate(const client::PushCall& call,
+                                              client::Cancellation* cancellation,
+                                              client::Client* client);
+
+}  // namespace warpcall::cli
