@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -12,9 +13,36 @@ namespace warpcall::cuda {
 // Enqueues the writing of the GPU's nanosecond timer to *slot, in device memory.
 absl::Status EnqueueTimestamp(cudaStream_t stream, int64_t* slot);
 
-// Enqueues the writing of *begin, in device memory, and of the GPU's nanosecond timer to report[0]
-// and report[1], in host memory that is mapped for the device. A host that reads report[1] with
-// acquire order and sees it changed sees everything that ran on the stream before, too.
-absl::Status EnqueueReport(cudaStream_t stream, const int64_t* begin, int64_t* report);
+// Small copies between device memory and host memory that is mapped for the device, each aligned to
+// 16 bytes at both ends. A kernel makes them in less time than it takes to begin one on the GPU's
+// copy engines.
+struct SmallCopies {
+  static constexpr int kCountMax = 8;
+
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  Copy copies[kCountMax];
+  int count = 0;
+};
+
+// Times of a piece of work by the GPU's nanosecond timer, in the order in which they come.
+struct WorkTimes {
+  int64_t start_ns;  // before its inputs are copied
+  int64_t begin_ns;  // they are there
+  int64_t done_ns;   // its kernels have run
+  int64_t end_ns;    // its outputs are copied
+};
+
+// Enqueues copies of inputs, and the writing of their times to *times, in device memory.
+absl::Status EnqueueBegin(cudaStream_t stream, const SmallCopies& inputs, WorkTimes* times);
+
+// Enqueues copies of outputs, and then the writing of all times to *report, in host memory that is
+// mapped for the device. A host that reads report->end_ns with acquire order and sees it changed
+// sees everything that ran on the stream before, too.
+absl::Status EnqueueReport(cudaStream_t stream, const SmallCopies& outputs, const WorkTimes* times,
+                           WorkTimes* report);
 
 }  // namespace warpcall::cuda

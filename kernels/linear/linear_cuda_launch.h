@@ -48,7 +48,8 @@ PlanPtr NewTiledPlan(TiledKernel<T> kernel, const matmul::Tiling& tiling, const 
   const bool cut = tiling.choice.splits > 1;
   const matmul::Size size = matmul::SizeOf(tiling.arrangement.arguments);
   const Plan::Traits traits = {.workspace_bytes = matmul::PartialBytes(size, tiling.choice),
-                               .variant = tiling.variant};
+                               .variant = tiling.variant,
+                               .may_be_replayed = true};
   const cuda::LaunchedKernel launched(kernel, matmul::GridOf(tiling), cut ? 2 : 1);
   return cuda::NewKernelPlan(
       traits, launched, context,

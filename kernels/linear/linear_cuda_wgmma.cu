@@ -56,7 +56,9 @@ PlanPtr NewWgmmaPlan(const Problem& problem, const matmul::WgmmaTiling& chosen,
   const matmul::WgmmaTiling tiling =
       matmul::LaunchedAs(reinterpret_cast<const void*>(kernel), chosen, *context.device);
   return cuda::NewKernelPlan(
-      {.workspace_bytes = tiling.workspace_bytes(), .variant = tiling.variant},
+      {.workspace_bytes = tiling.workspace_bytes(),
+       .variant = tiling.variant,
+       .may_be_replayed = true},
       {kernel, tiling.grid(), tiling.gpu_kernels()}, context,
       [kernel, tiling, activation = ActivationOf(problem)](
           const Operands& operands, const LaunchContext& launch) -> absl::Status {

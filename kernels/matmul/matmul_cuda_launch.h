@@ -59,7 +59,8 @@ PlanPtr NewTiledPlan(TiledKernel kernel, const Tiling& tiling, const PlanContext
                      bool swapped = false) {
   const Plan::Traits traits = {
       .workspace_bytes = PartialBytes(SizeOf(tiling.arrangement.arguments), tiling.choice),
-      .variant = tiling.variant};
+      .variant = tiling.variant,
+      .may_be_replayed = true};
   const cuda::LaunchedKernel launched(kernel, GridOf(tiling), tiling.choice.splits > 1 ? 2 : 1);
   return cuda::NewKernelPlan(
       traits, launched, context,

@@ -256,7 +256,9 @@ PlanPtr NewWgmmaPlan(void (*kernel)(WgmmaArguments), const WgmmaTiling& chosen,
   const WgmmaTiling tiling =
       LaunchedAs(reinterpret_cast<const void*>(kernel), chosen, *context.device);
   return cuda::NewKernelPlan(
-      {.workspace_bytes = tiling.workspace_bytes(), .variant = tiling.variant},
+      {.workspace_bytes = tiling.workspace_bytes(),
+       .variant = tiling.variant,
+       .may_be_replayed = true},
       {kernel, tiling.grid(), tiling.gpu_kernels()}, context,
       [kernel, tiling](const Operands& operands, const LaunchContext& launch) -> absl::Status {
         ASSIGN_OR_RETURN(const WgmmaArguments arguments, PrepareWgmma(tiling, operands, launch));

@@ -5,6 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/common/saturate.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/phases.h"
@@ -18,6 +19,8 @@ namespace {
 // Larger workspaces are returned after the job, so that one odd request does not keep memory for
 // good. A device that pools its memory gets all workspaces back.
 constexpr size_t kWorkspaceKeptBytesMax = size_t{256} << 20;
+// Of a lane.
+constexpr size_t kFixedBytes = size_t{1} << 20;
 // Pushback when device memory is short: about one large job's time.
 constexpr int64_t kMemoryPushbackMs = 200;
 
@@ -48,10 +51,14 @@ absl::Status RefuseForMemory(absl::Status status) {
 }
 
 struct Execution::Placement {
+  // Where an operand comes from or goes to: the same for two jobs on the same memory.
+  const char* Home(size_t i) const { return staging[i] == nullptr ? operands[i] : staging[i]; }
+
   absl::InlinedVector<char*, 3> staging;   // per operand, inputs first; null: it is not there
   absl::InlinedVector<char*, 3> operands;  // where kernels see them
   absl::InlinedVector<size_t, 3> bytes;    // of that memory
   void* workspace = nullptr;
+  size_t workspace_bytes = 0;
   absl::InlinedVector<Buffer, 3> device_memory;
   // Indexed by Cut::KindOf; kept until the device is done with the job.
   PlanPtr plans[2];
@@ -59,6 +66,7 @@ struct Execution::Placement {
 
 struct Execution::Cut {
   bool mirrored = false;  // operands lie in device memory and are copied
+  bool small = false;     // mirrored operands are few bytes, so that a recording may copy them
   Rounds rounds;
   const Problem* whole = nullptr;
   absl::InlinedVector<Problem, 2> parts;  // if more than one round: all but the last, and the last
@@ -112,7 +120,11 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
     if (device_->pools_memory() || workspace_.bytes() > kWorkspaceKeptBytesMax)
       workspace_ = Buffer();
   };
-  const Cut cut = CutUp(job, mirrored);
+  Cut cut = CutUp(job, mirrored);
+  size_t copied_bytes = 0;
+  for (const StagingRange& range : staging) copied_bytes += range.bytes;
+  cut.small = copied_bytes <= RecordedCopies::kBytesMax;
+  fixed_used_ = 0;
   absl::StatusOr<Placement> placement = [&] {
     const Phase phase("place", job.key.id);
     return Place(job, staging, cut);
@@ -153,6 +165,13 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
     placement.operands.push_back(range.data);
     placement.bytes.push_back(range.bytes);
     if (!cut.mirrored) continue;
+    if (cut.small) {
+      ASSIGN_OR_RETURN(char* const fixed, TakeFixed(range.bytes));
+      if (fixed != nullptr) {
+        placement.operands.back() = fixed;
+        continue;
+      }
+    }
     Buffer memory;
     ASSIGN_OR_RETURN(memory, stream_->AllocateMemory(range.bytes));
     placement.operands.back() = static_cast<char*>(memory.data());
@@ -173,8 +192,30 @@ absl::Status Execution::MakePlans(const Job& job, const Cut& cut, Placement* pla
   };
   RETURN_IF_ERROR(make(0));
   if (!cut.parts.empty()) RETURN_IF_ERROR(make(cut.rounds.count - 1));
-  ASSIGN_OR_RETURN(placement->workspace, Workspace(workspace_bytes));
+  if (workspace_bytes <= kFixedBytes) {
+    ASSIGN_OR_RETURN(placement->workspace, TakeFixed(workspace_bytes));
+  }
+  if (placement->workspace == nullptr) {
+    ASSIGN_OR_RETURN(placement->workspace, Workspace(workspace_bytes));
+  }
+  placement->workspace_bytes = workspace_bytes;
   return absl::OkStatus();
+}
+
+absl::StatusOr<char*> Execution::TakeFixed(size_t bytes) {
+  const size_t aligned = CeilDivide(bytes, kOperandAlignmentBytes) * kOperandAlignmentBytes;
+  if (!stream_->records() || aligned == 0 || fixed_used_ + aligned > kFixedBytes) return nullptr;
+  if (fixed_.data() == nullptr) {
+    ASSIGN_OR_RETURN(fixed_, stream_->AllocateMemory(kFixedBytes));
+  }
+  char* const memory = static_cast<char*>(fixed_.data()) + fixed_used_;
+  fixed_used_ += aligned;
+  return memory;
+}
+
+bool Execution::IsFixed(const void* memory) const {
+  const auto* const begin = static_cast<const char*>(fixed_.data());
+  return begin != nullptr && memory >= begin && memory < begin + kFixedBytes;
 }
 
 absl::StatusOr<PlanPtr> Execution::MakePlan(const Job& job, const Piece& piece) {
@@ -224,20 +265,43 @@ absl::Status Execution::Wait(const Job& job) {
 
 absl::Status Execution::Enqueue(const Job& job, const Placement& placement, const Cut& cut) {
   const Phase phase("enqueue", job.key.id);
-  const PlanPtr& plan = placement.plans[0];
-  // A workspace may lie elsewhere when the job repeats.
-  const bool replayable = plan->traits().may_be_replayed && placement.workspace == nullptr;
-  if (!cut.mirrored && replayable && stream_->records()) {
+  // Memory that is not fixed may lie elsewhere when the job repeats.
+  const bool replayable = placement.plans[0]->traits().may_be_replayed && cut.rounds.count == 1 &&
+                          placement.device_memory.empty() &&
+                          (placement.workspace == nullptr || IsFixed(placement.workspace));
+  if (replayable && stream_->records()) {
     const Piece piece(placement, cut, 0);
-    const int recording = repeats_.RecordingOf(plan, piece.operands, [&] {
-      return plan->Enqueue(piece.operands, ContextOf(job, placement));
-    });
+    Operands homes;
+    for (size_t i = 0; i < piece.operands.inputs.size(); ++i)
+      homes.inputs.push_back(placement.Home(i));
+    for (size_t i = 0; i < piece.operands.outputs.size(); ++i)
+      homes.outputs.push_back(const_cast<char*>(placement.Home(piece.operands.inputs.size() + i)));
+    const int recording = repeats_.RecordingOf(placement.plans[0], homes,
+                                               [&] { return Record(job, placement, piece); });
     if (recording >= 0) return stream_->Replay(recording);
   }
   RETURN_IF_ERROR(stream_->Begin(static_cast<int>(cut.rounds.count)));
   for (int64_t round = 0; round < cut.rounds.count; ++round)
     RETURN_IF_ERROR(EnqueueRound(job, placement, cut, round));
   return absl::OkStatus();
+}
+
+absl::StatusOr<int> Execution::Record(const Job& job, const Placement& placement,
+                                      const Piece& piece) {
+  RecordedCopies copies;
+  const size_t input_count = piece.operands.inputs.size();
+  for (size_t i = 0; i < placement.operands.size(); ++i) {
+    char* const staging = placement.staging[i];
+    char* const operand = placement.operands[i];
+    if (staging == nullptr || staging == operand) continue;
+    if (i < input_count)
+      copies.inputs.push_back({operand, staging, piece.bytes[i]});
+    else
+      copies.outputs.push_back({staging, operand, piece.bytes[i]});
+  }
+  return stream_->Record(
+      [&] { return placement.plans[0]->Enqueue(piece.operands, ContextOf(job, placement)); },
+      copies);
 }
 
 absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
@@ -264,8 +328,9 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
 // On the CPU device this runs the kernel itself.
 absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placement& placement) {
   WARPCALL_CHECK(placement.plans[piece.kind] != nullptr, job.key.id, piece.kind);
-  WARPCALL_DCHECK(placement.plans[piece.kind]->traits().workspace_bytes <= workspace_.bytes(),
-                  job.row->implementation.name, workspace_.bytes());
+  WARPCALL_DCHECK(
+      placement.plans[piece.kind]->traits().workspace_bytes <= placement.workspace_bytes,
+      job.row->implementation.name, placement.workspace_bytes);
   const Phase phase(job.row->implementation.name, job.key.id);
   return placement.plans[piece.kind]->Enqueue(piece.operands, ContextOf(job, placement));
 }

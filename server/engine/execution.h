@@ -39,6 +39,11 @@ class Execution final : public Executor {
   absl::Status MakePlans(const Job& job, const Cut& cut, Placement* placement);
   absl::StatusOr<PlanPtr> MakePlan(const Job& job, const Piece& piece);
   absl::StatusOr<void*> Workspace(size_t bytes);
+  // Memory of the device that a job has at the same place when it repeats; null if there is not
+  // enough of it, or if the stream records nothing.
+  absl::StatusOr<char*> TakeFixed(size_t bytes);
+  bool IsFixed(const void* memory) const;
+  absl::StatusOr<int> Record(const Job& job, const Placement& placement, const Piece& piece);
   absl::Status RunPlaced(const Job& job, const Cut& cut, const Placement& placement);
   absl::Status Enqueue(const Job& job, const Placement& placement, const Cut& cut);
   absl::Status EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
@@ -52,7 +57,9 @@ class Execution final : public Executor {
   const std::unique_ptr<Stream> stream_;
   const Clock clock_;
   Repeats repeats_;
-  Buffer workspace_;  // kept between jobs while small, but where memory is pooled
+  Buffer workspace_;       // kept between jobs while small, but where memory is pooled
+  Buffer fixed_;           // for operands and workspaces of small jobs
+  size_t fixed_used_ = 0;  // by the job that runs
 };
 
 // Adds the reason and the time to try again to a RESOURCE_EXHAUSTED of the device's memory.

@@ -35,14 +35,14 @@ Repeats::Entry* Repeats::Add(const PlanPtr& plan, const Operands& operands) {
 }
 
 int Repeats::RecordingOf(const PlanPtr& plan, const Operands& operands,
-                         absl::FunctionRef<absl::Status()> enqueue) {
+                         absl::FunctionRef<absl::StatusOr<int>()> record) {
   WARPCALL_DCHECK(plan != nullptr && entries_.size() <= kEntriesMax, entries_.size());
   Entry* entry = Find(plan, operands);
   if (entry == nullptr) entry = Add(plan, operands);
   entry->last_used = ++now_;
   if (entry->runs < kRunsBeforeRecording && ++entry->runs == kRunsBeforeRecording) {
     // A launch that cannot be recorded is enqueued each time, as before.
-    const absl::StatusOr<int> recording = stream_->Record(enqueue);
+    const absl::StatusOr<int> recording = record();
     if (recording.ok()) entry->recording = *recording;
   }
   return entry->recording;

@@ -15,10 +15,10 @@ class Repeats {
   // `stream` outlives it.
   explicit Repeats(Stream* stream) : stream_(stream) {}
 
-  // Returns the recording that runs `plan` on these operands; -1 when there is none (yet). Calls
-  // `enqueue`, which puts the launch on the stream, once the job is frequent enough to record.
+  // Returns the recording that runs `plan` for these operands; -1 when there is none (yet). Calls
+  // `record`, which returns a new recording, once the job is frequent enough.
   int RecordingOf(const PlanPtr& plan, const Operands& operands,
-                  absl::FunctionRef<absl::Status()> enqueue);
+                  absl::FunctionRef<absl::StatusOr<int>()> record);
 
  private:
   struct Entry {

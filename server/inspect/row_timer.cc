@@ -140,11 +140,12 @@ absl::Status RowTimer::TryRecording(double launch_ns) {
 // Records a sample's launches. A row that refuses to be recorded is launched for every sample.
 absl::Status RowTimer::Record() {
   Forget();
-  ASSIGN_OR_RETURN(recording_, shared_.stream->Record([&]() -> absl::Status {
+  const auto launch = [&]() -> absl::Status {
     for (int64_t i = 0; i < launches_; ++i)
       RETURN_IF_ERROR(LaunchOn((*shared_.sets)[i % shared_.sets->size()]));
     return absl::OkStatus();
-  }));
+  };
+  ASSIGN_OR_RETURN(recording_, shared_.stream->Record(launch, {}));
   return absl::OkStatus();
 }
 

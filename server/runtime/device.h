@@ -5,12 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -65,6 +67,19 @@ struct StreamTimes {
   int64_t d2h_ns = 0;     // the first round's kKernelDone to the last round's kOutputsReady
 };
 
+struct RecordedCopies {
+  // Most bytes of all inputs, or of all outputs.
+  static constexpr size_t kBytesMax = size_t{64} << 10;
+
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  absl::InlinedVector<Copy, 3> inputs;  // to the device
+  absl::InlinedVector<Copy, 3> outputs;
+};
+
 // An ordered queue of work on one device, used by one thread at a time. Calls enqueue; Synchronize
 // waits. After an error that a device does not recover from, every call returns UNAVAILABLE.
 class Stream {
@@ -90,20 +105,32 @@ class Stream {
   virtual absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) = 0;
   // Returns when everything enqueued has run.
   virtual absl::Status Synchronize() = 0;
+  // Writes 1 to *differs, of AllocateStaging's memory, if two memories of the device, each aligned
+  // as operands are, differ in a byte; otherwise leaves it.
+  virtual absl::Status Compare(const void* a, const void* b, size_t bytes, uint32_t* differs);
   // Times of the rounds since Begin, or of the replay, once Synchronize has returned.
   virtual StreamTimes Times() = 0;
 
   // Returns true if launches can be recorded, for replays that cost less and are timed without the
   // gaps between calls.
   virtual bool records() const { return false; }
-  // Records the kernels that `enqueue` puts on the stream, which do not run yet. Replay runs them
-  // on the same memory, instead of Begin and a round of marks. REQUIRES: records(); an idle stream.
-  virtual absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue);
+  // Records the kernels that `enqueue` puts on the stream, which do not run yet, with copies
+  // between staging and device memory before and after them: few and small ones, else it is an
+  // INVALID_ARGUMENT. Replay runs them on the same memory, instead of Begin and a round of marks.
+  // REQUIRES: records(); an idle stream.
+  virtual absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue,
+                                     const RecordedCopies& copies);
   virtual absl::Status Replay(int recording);
   virtual void Forget(int recording);
 };
 
-inline absl::StatusOr<int> Stream::Record(absl::FunctionRef<absl::Status()>) {
+// For devices whose memory is the host's, and whose calls return when their work is done.
+inline absl::Status Stream::Compare(const void* a, const void* b, size_t bytes, uint32_t* differs) {
+  if (bytes > 0 && std::memcmp(a, b, bytes) != 0) *differs = 1;
+  return absl::OkStatus();
+}
+inline absl::StatusOr<int> Stream::Record(absl::FunctionRef<absl::Status()>,
+                                          const RecordedCopies&) {
   return absl::UnimplementedError("this device records no launches");
 }
 inline absl::Status Stream::Replay(int) {

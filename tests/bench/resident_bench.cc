@@ -70,7 +70,8 @@ class ResidentBench {
     client_ = std::make_unique<client::Client>(server.address());
     std::printf(
         "| linear bfloat16 | echo, us | by handle, us | kernel, us | over echo and kernel, us | "
-        "weights sent, us | its kernel, us |\n|---|---|---|---|---|---|---|\n");
+        "device, us | in the server, us | weights sent, us | its kernel, us |\n"
+        "|---|---|---|---|---|---|---|---|---|\n");
     // "echo: serving on ADDRESS"
     const std::string& line = echo.first_line();
     for (const int64_t rows : sizes_.rows)
@@ -86,6 +87,8 @@ class ResidentBench {
   struct Times {
     std::vector<double> wall_us;
     std::vector<double> kernel_us;
+    std::vector<double> device_us;  // with copies
+    std::vector<double> server_us;  // from the request's first byte to its answer
     absl::StatusOr<client::Result> last = absl::UnknownError("not called");
   };
 
@@ -94,7 +97,11 @@ class ResidentBench {
     times->last = client_->Execute(call);
     times->wall_us.push_back(absl::ToDoubleMicroseconds(absl::Now() - start));
     RETURN_IF_ERROR(times->last.status());
-    times->kernel_us.push_back(static_cast<double>(times->last->timing.kernel_ns) / 1e3);
+    const client::Timing& timing = times->last->timing;
+    const auto us = [](int64_t ns) { return static_cast<double>(ns) / 1e3; };
+    times->kernel_us.push_back(us(timing.kernel_ns));
+    times->device_us.push_back(us(timing.h2d_ns + timing.kernel_ns + timing.d2h_ns));
+    times->server_us.push_back(us(timing.total_ns));
     return absl::OkStatus();
   }
 
@@ -134,9 +141,10 @@ class ResidentBench {
     const double kernel = Median(kept_times.kernel_us);
     const double call = Median(kept_times.wall_us);
     const double bare = Median(echo_times.wall_us);
-    std::printf("| %lldx%lldx%lld | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n",
+    std::printf("| %lldx%lldx%lld | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n",
                 static_cast<long long>(rows), static_cast<long long>(n), static_cast<long long>(n),
-                bare, call, kernel, call - kernel - bare, Median(sent_times.wall_us),
+                bare, call, kernel, call - kernel - bare, Median(kept_times.device_us),
+                Median(kept_times.server_us), Median(sent_times.wall_us),
                 Median(sent_times.kernel_us));
     const std::string handles[] = {kept_weight.tensor.handle(), kept_bias.tensor.handle()};
     return client_->Free(handles).status();

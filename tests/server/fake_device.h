@@ -30,6 +30,7 @@ class FakeDevice : public Device {
     std::atomic<int> rounds{0};  // since the start
     std::atomic<bool> records{false};
     std::atomic<int> recordings{0};
+    RecordedCopies recorded_copies = {};  // of the last recording
     // Called by every stream operation with its
     // name; the operation returns its result.
     std::function<absl::Status(const char* operation)> on_operation = [](const char*) {
@@ -100,8 +101,10 @@ class FakeDevice : public Device {
     absl::Status Synchronize() override { return control_->on_operation("synchronize"); }
     StreamTimes Times() override { return {100, 200, 300}; }
     bool records() const override { return control_->records; }
-    absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue) override {
+    absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue,
+                               const RecordedCopies& copies) override {
       if (absl::Status status = enqueue(); !status.ok()) return status;
+      control_->recorded_copies = copies;
       return control_->recordings++;
     }
     absl::Status Replay(int) override { return control_->on_operation("replay"); }

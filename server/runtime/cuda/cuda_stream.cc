@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "kernels/cuda/compare.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
@@ -104,6 +105,10 @@ absl::Status CudaStream::CopyToStaging(void* staging, const void* device, size_t
   return Copy(overlapped() ? copy_out_.get() : compute_.get(), staging, device, bytes);
 }
 
+absl::Status CudaStream::Compare(const void* a, const void* b, size_t bytes, uint32_t* differs) {
+  return cuda::EnqueueCompare(compute_.get(), {a, b, bytes}, differs);
+}
+
 absl::Status CudaStream::Mark(Milestone milestone) {
   if (milestone == Milestone::kStart) rounds_.emplace_back();
   WARPCALL_CHECK(!rounds_.empty() && static_cast<int>(rounds_.size()) <= rounds_wanted_,
@@ -173,8 +178,9 @@ absl::Status CudaStream::MarkOverlapped(Milestone milestone) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> CudaStream::Record(absl::FunctionRef<absl::Status()> enqueue) {
-  return recordings_->Record(enqueue);
+absl::StatusOr<int> CudaStream::Record(absl::FunctionRef<absl::Status()> enqueue,
+                                       const RecordedCopies& copies) {
+  return recordings_->Record(enqueue, copies);
 }
 
 absl::Status CudaStream::Replay(int recording) {
@@ -228,7 +234,7 @@ int64_t CudaStream::ElapsedNs(int from, int to) {
 
 StreamTimes CudaStream::Times() {
   StreamTimes times;
-  if (replayed_ >= 0) times.kernel_ns = recordings_->KernelNs(replayed_);
+  if (replayed_ >= 0) times = recordings_->Times(replayed_);
   if (rounds_.empty()) return times;
   times.h2d_ns = ElapsedNs(rounds_.front().start, rounds_.back().inputs_ready);
   times.kernel_ns =

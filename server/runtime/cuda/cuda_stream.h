@@ -24,10 +24,12 @@ class CudaStream final : public Stream {
   absl::Status Mark(Milestone milestone) override;
   absl::Status CopyToDevice(void* device, const void* staging, size_t bytes) override;
   absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) override;
+  absl::Status Compare(const void* a, const void* b, size_t bytes, uint32_t* differs) override;
   absl::Status Synchronize() override;
   StreamTimes Times() override;
   bool records() const override { return true; }
-  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue) override;
+  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue,
+                             const RecordedCopies& copies) override;
   absl::Status Replay(int recording) override;
   void Forget(int recording) override;
 

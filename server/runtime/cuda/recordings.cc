@@ -15,6 +15,25 @@ namespace {
 // The first launches of a graph take longer; the median of the distances counts.
 constexpr int kCalibrationReplays = 15;
 
+bool IsAligned(const void* memory) {
+  return reinterpret_cast<uintptr_t>(memory) % sizeof(uint4) == 0;
+}
+
+absl::StatusOr<cuda::SmallCopies> ToSmallCopies(absl::Span<const RecordedCopies::Copy> copies) {
+  cuda::SmallCopies small;
+  size_t bytes = 0;
+  for (const RecordedCopies::Copy& copy : copies) {
+    if (copy.bytes == 0) continue;
+    bytes += copy.bytes;
+    if (small.count == cuda::SmallCopies::kCountMax || bytes > RecordedCopies::kBytesMax ||
+        !IsAligned(copy.to) || !IsAligned(copy.from))
+      return absl::InvalidArgumentError(
+          absl::StrCat(copies.size(), " copies, of ", bytes, " bytes and more, are not recorded"));
+    small.copies[small.count++] = {copy.to, copy.from, copy.bytes};
+  }
+  return small;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Recordings>> Recordings::Create(CudaDevice* device,
@@ -27,21 +46,21 @@ absl::StatusOr<std::unique_ptr<Recordings>> Recordings::Create(CudaDevice* devic
 
 absl::Status Recordings::Allocate() {
   graphs_.resize(kSlots);
-  ASSIGN_OR_RETURN(begins_, device_->AllocateMemory(kSlots * sizeof(int64_t), stream_));
-  ASSIGN_OR_RETURN(reports_, device_->AllocateStaging(kSlots * sizeof(Report)));
+  ASSIGN_OR_RETURN(times_, device_->AllocateMemory(kSlots * sizeof(cuda::WorkTimes), stream_));
+  ASSIGN_OR_RETURN(reports_, device_->AllocateStaging(kSlots * sizeof(cuda::WorkTimes)));
   return absl::OkStatus();
 }
 
 absl::Status Recordings::Calibrate() {
   // A kernel is loaded by its first launch, which a recording is not.
-  RETURN_IF_ERROR(Capture(0, [] { return absl::OkStatus(); }));
+  RETURN_IF_ERROR(Capture(0, [] { return absl::OkStatus(); }, {}));
   int slot;
   ASSIGN_OR_RETURN(slot, Record([] { return absl::OkStatus(); }));
   std::vector<int64_t> gaps;
   for (int i = 0; i < kCalibrationReplays; ++i) {
     RETURN_IF_ERROR(Replay(slot));
     RETURN_IF_ERROR(device_->Check(cudaStreamSynchronize(stream_), "waiting for the device"));
-    gaps.push_back(KernelNs(slot));
+    gaps.push_back(Times(slot).kernel_ns);
   }
   Forget(slot);
   const auto median = gaps.begin() + kCalibrationReplays / 2;
@@ -50,14 +69,18 @@ absl::Status Recordings::Calibrate() {
   return absl::OkStatus();
 }
 
-absl::Status Recordings::Capture(int slot, absl::FunctionRef<absl::Status()> enqueue) {
-  int64_t* begin = static_cast<int64_t*>(begins_.data()) + slot;
-  RETURN_IF_ERROR(cuda::EnqueueTimestamp(stream_, begin));
+absl::Status Recordings::Capture(int slot, absl::FunctionRef<absl::Status()> enqueue,
+                                 const RecordedCopies& copies) {
+  ASSIGN_OR_RETURN(const cuda::SmallCopies inputs, ToSmallCopies(copies.inputs));
+  ASSIGN_OR_RETURN(const cuda::SmallCopies outputs, ToSmallCopies(copies.outputs));
+  auto* const times = static_cast<cuda::WorkTimes*>(times_.data()) + slot;
+  RETURN_IF_ERROR(cuda::EnqueueBegin(stream_, inputs, times));
   RETURN_IF_ERROR(enqueue());
-  return cuda::EnqueueReport(stream_, begin, &report(slot)->begin_ns);
+  return cuda::EnqueueReport(stream_, outputs, times, report(slot));
 }
 
-absl::StatusOr<int> Recordings::Record(absl::FunctionRef<absl::Status()> enqueue) {
+absl::StatusOr<int> Recordings::Record(absl::FunctionRef<absl::Status()> enqueue,
+                                       const RecordedCopies& copies) {
   const auto free = std::find_if(graphs_.begin(), graphs_.end(),
                                  [](const auto& graph) { return graph.get() == nullptr; });
   if (free == graphs_.end())
@@ -65,7 +88,7 @@ absl::StatusOr<int> Recordings::Record(absl::FunctionRef<absl::Status()> enqueue
   const auto slot = static_cast<int>(std::distance(graphs_.begin(), free));
   RETURN_IF_ERROR(device_->Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                                  "beginning a graph"));
-  absl::Status status = Capture(slot, enqueue);
+  absl::Status status = Capture(slot, enqueue, copies);
   cudaGraph_t graph = nullptr;
   status.Update(device_->Check(cudaStreamEndCapture(stream_, &graph), "ending a graph"));
   cudaGraphExec_t executable = nullptr;
@@ -87,9 +110,11 @@ bool Recordings::IsDone(int recording) const {
   return std::atomic_ref<int64_t>(report(recording)->end_ns).load(std::memory_order_acquire) != 0;
 }
 
-int64_t Recordings::KernelNs(int recording) const {
-  const Report& times = *report(recording);
-  return std::max<int64_t>(0, times.end_ns - times.begin_ns - gap_ns_);
+StreamTimes Recordings::Times(int recording) const {
+  const cuda::WorkTimes& times = *report(recording);
+  return {.h2d_ns = times.begin_ns - times.start_ns,
+          .kernel_ns = std::max<int64_t>(0, times.done_ns - times.begin_ns - gap_ns_),
+          .d2h_ns = times.end_ns - times.done_ns};
 }
 
 void Recordings::Forget(int recording) {

@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/timestamp.h"
 #include "proto/common/check.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/cuda_handles.h"
@@ -27,38 +28,36 @@ class Recordings {
   static absl::StatusOr<std::unique_ptr<Recordings>> Create(CudaDevice* device,
                                                             cudaStream_t stream);
 
-  // Records the work that `enqueue` puts on the stream, which does not run yet. RESOURCE_EXHAUSTED
-  // when there are kSlots recordings.
-  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue);
+  // Records the work that `enqueue` puts on the stream, which does not run yet, between copies.
+  // RESOURCE_EXHAUSTED when there are kSlots recordings; INVALID_ARGUMENT for copies that are too
+  // many, too large or not aligned.
+  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue,
+                             const RecordedCopies& copies = {});
   // REQUIRES: the previous replay is done, or the stream is idle.
   absl::Status Replay(int recording);
   // Returns true if the last replay has run and its outputs can be read. A replay that failed is
   // never done.
   bool IsDone(int recording) const;
-  // Duration of the last replay, once it is done, less the cost of its two stamps.
-  int64_t KernelNs(int recording) const;
+  // Durations of the last replay, once it is done, less the cost of the stamps around its kernels.
+  StreamTimes Times(int recording) const;
   void Forget(int recording);
 
  private:
   static constexpr int kSlots = 64;
-  // The GPU's report of a slot, in host memory.
-  struct Report {
-    int64_t begin_ns;
-    int64_t end_ns;  // 0: not done; written last
-  };
-
   Recordings(CudaDevice* device, cudaStream_t stream) : device_(device), stream_(stream) {}
   absl::Status Allocate();
   absl::Status Calibrate();
-  absl::Status Capture(int slot, absl::FunctionRef<absl::Status()> enqueue);
-  Report* report(int slot) const {
+  absl::Status Capture(int slot, absl::FunctionRef<absl::Status()> enqueue,
+                       const RecordedCopies& copies);
+  // In host memory. end_ns is 0 until the replay is done, and written last.
+  cuda::WorkTimes* report(int slot) const {
     WARPCALL_CHECK(slot >= 0 && slot < kSlots, slot);
-    return static_cast<Report*>(reports_.data()) + slot;
+    return static_cast<cuda::WorkTimes*>(reports_.data()) + slot;
   }
 
   CudaDevice* const device_;
   const cudaStream_t stream_;
-  Buffer begins_;                          // on the device: a stamp for each slot
+  Buffer times_;                           // on the device, for each slot
   Buffer reports_;                         // on the host
   std::vector<cuda::GraphHandle> graphs_;  // by slot; null: free
   int64_t gap_ns_ = 0;                     // between two stamps with nothing between them

@@ -300,10 +300,42 @@ TEST_F(ExecutionTest, RecordsPlansThatDependOnNothingButTheirOperandsAndSaySo) {
   EXPECT_EQ(recordings(), 0);
   traits.may_be_replayed = true;
   // A workspace that may lie elsewhere next time.
-  traits.workspace_bytes = 400;
+  traits.workspace_bytes = size_t{2} << 20;
   EXPECT_EQ(recordings(), 0);
+  traits.workspace_bytes = 400;
+  EXPECT_EQ(recordings(), 1);
   traits.workspace_bytes = 0;
   EXPECT_EQ(recordings(), 1);
+  EXPECT_TRUE(control_.recorded_copies.inputs.empty());
+  EXPECT_TRUE(control_.recorded_copies.outputs.empty());
+}
+
+// Operands that are copied to the device lie where they lay before.
+TEST_F(ExecutionTest, RecordsTheCopiesOfSmallJobsToo) {
+  control_.records = true;
+  control_.pools_memory = true;
+  traits = {.workspace_bytes = 400, .may_be_replayed = true};
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(Run(100).ok());
+  EXPECT_EQ(control_.recordings, 1);
+  EXPECT_EQ(control_.copies, 2 * 3);  // of the runs before
+  const RecordedCopies& copies = control_.recorded_copies;
+  ASSERT_EQ(copies.inputs.size(), 1u);
+  ASSERT_EQ(copies.outputs.size(), 1u);
+  EXPECT_EQ(copies.inputs[0].from, staging_.data());
+  EXPECT_EQ(copies.outputs[0].to, staging_.data() + 100);
+  EXPECT_EQ(copies.inputs[0].bytes, 400u);
+  EXPECT_EQ(copies.outputs[0].bytes, 400u);
+  EXPECT_NE(copies.inputs[0].to, copies.outputs[0].from);
+  EXPECT_EQ(control_.memory_used_bytes, int64_t{1} << 20);  // kept
+  // Other staging is another job.
+  std::vector<float> moved(1000);
+  staging_.swap(moved);
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(Run(100).ok());
+  EXPECT_EQ(control_.recordings, 2);
+  // More bytes than a recording copies.
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(Run(10'000).ok());
+  EXPECT_EQ(control_.recordings, 2);
+  EXPECT_EQ(control_.memory_used_bytes, int64_t{1} << 20);
 }
 
 TEST_F(ExecutionTest, AWorkspaceIsKeptWhereMemoryIsNotPooledWhileItIsSmall) {

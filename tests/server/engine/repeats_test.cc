@@ -23,7 +23,8 @@ class RecordingStream final : public Stream {
   absl::Status Synchronize() override { return absl::OkStatus(); }
   StreamTimes Times() override { return {}; }
   bool records() const override { return true; }
-  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue) override {
+  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue,
+                             const RecordedCopies&) override {
     const absl::Status status = enqueue();
     if (!status.ok()) return status;
     kept.insert(next);
@@ -49,10 +50,11 @@ class RepeatsTest : public ::testing::Test {
   int Run(int place, absl::Status launched = absl::OkStatus()) {
     char* const input = memory_ + 2 * place;
     const Operands operands = {.inputs = {input}, .outputs = {input + 1}};
-    return repeats_.RecordingOf(plan_, operands, [&] {
+    const auto launch = [&] {
       ++launches_;
       return launched;
-    });
+    };
+    return repeats_.RecordingOf(plan_, operands, [&] { return stream_.Record(launch, {}); });
   }
 
   char memory_[4096];

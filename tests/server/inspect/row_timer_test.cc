@@ -43,7 +43,8 @@ class RecordingStream final : public Stream {
   StreamTimes Times() override { return times_; }
 
   bool records() const override { return records_; }
-  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue) override {
+  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue,
+                             const RecordedCopies&) override {
     recording_ = true;
     std::vector<const void*>& inputs = recordings_[next_recording_];
     recorded_ = &inputs;

@@ -96,7 +96,8 @@ absl::Status KnownSequence(LaunchedRow* row, void* staging, int old_graph) {
       cudaMemcpyAsync(staging, output, kCopyBytes, cudaMemcpyDeviceToHost, stream), "copying out"));
   RETURN_IF_ERROR(row->stream()->Replay(old_graph));
   RETURN_IF_ERROR(row->Synchronize());
-  ASSIGN_OR_RETURN(const int new_graph, row->stream()->Record([row] { return LaunchThrice(row); }));
+  ASSIGN_OR_RETURN(const int new_graph,
+                   row->stream()->Record([row] { return LaunchThrice(row); }, {}));
   RETURN_IF_ERROR(row->stream()->Replay(new_graph));
   return row->Synchronize();
 }
@@ -139,7 +140,7 @@ TEST_F(CudaProfilerTest, TraceTellsAKnownSequenceInOrderAndInTheHostsTime) {
   ASSERT_NE(row, nullptr);
   auto staging = device_->AllocateStaging(kCopyBytes);
   ASSERT_TRUE(staging.ok()) << staging.status();
-  const auto old_graph = row->stream()->Record([&] { return LaunchThrice(row.get()); });
+  const auto old_graph = row->stream()->Record([&] { return LaunchThrice(row.get()); }, {});
   ASSERT_TRUE(old_graph.ok()) << old_graph.status();
   const auto shape = row->Shape();
   ASSERT_TRUE(shape.ok()) << shape.status();

@@ -122,6 +122,40 @@ TEST_P(DeviceTest, WaitsForAJobThatEndsHalfway) {
   CopyInAndGiveUp(device_.get(), 2);
 }
 
+// Sizes that leave a rest of a vector, and more than all threads compare at once; a byte at either
+// end, or none, differs.
+TEST_P(DeviceTest, ComparesItsMemory) {
+  constexpr size_t kBytesMax = size_t{9} << 20;
+  auto stream = device_->CreateStream();
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE((*stream)->BindThread().ok());
+  auto staging = device_->AllocateStaging(kBytesMax + sizeof(uint32_t));
+  auto a = (*stream)->AllocateMemory(kBytesMax);
+  auto b = (*stream)->AllocateMemory(kBytesMax);
+  ASSERT_TRUE(staging.ok() && a.ok() && b.ok());
+  char* const host = static_cast<char*>(staging->data());
+  for (size_t i = 0; i < kBytesMax; ++i) host[i] = static_cast<char>(i / 3);
+  auto* const differs = reinterpret_cast<uint32_t*>(host + kBytesMax);
+  const auto copy = [&](const Buffer& to, size_t bytes) {
+    ASSERT_TRUE((*stream)->CopyToDevice(to.data(), host, bytes).ok());
+    ASSERT_TRUE((*stream)->Synchronize().ok());
+  };
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{15}, size_t{16}, size_t{4099}, kBytesMax})
+    for (const size_t at : {size_t{0}, bytes - 1, bytes}) {
+      if (at > bytes) continue;
+      ASSERT_TRUE((*stream)->Begin(1).ok());
+      ASSERT_TRUE((*stream)->Mark(Milestone::kStart).ok());
+      copy(*a, bytes);
+      if (at < bytes) host[at] ^= 1;
+      copy(*b, bytes);
+      if (at < bytes) host[at] ^= 1;
+      *differs = 0;
+      ASSERT_TRUE((*stream)->Compare(a->data(), b->data(), bytes, differs).ok());
+      ASSERT_TRUE((*stream)->Synchronize().ok());
+      EXPECT_EQ(*differs, at < bytes ? 1u : 0u) << bytes << " " << at;
+    }
+}
+
 TEST_P(DeviceTest, StreamsOfSeveralThreadsDoNotDisturbEachOther) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)

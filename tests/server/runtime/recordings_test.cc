@@ -47,8 +47,8 @@ class RecordingsTest : public ::testing::Test {
       ASSERT_TRUE(recordings_->Replay(recording).ok());
       AwaitDone(recording);
       EXPECT_EQ(std::memcmp(in, out, kBytes), 0);
-      EXPECT_GT(recordings_->KernelNs(recording), ns_min);
-      EXPECT_LT(recordings_->KernelNs(recording), 1'000'000'000);
+      EXPECT_GT(recordings_->Times(recording).kernel_ns, ns_min);
+      EXPECT_LT(recordings_->Times(recording).kernel_ns, 1'000'000'000);
     }
   }
 
@@ -94,6 +94,51 @@ TEST_F(RecordingsTest, AKernelThatIsLaunchedEarlyIsTimedWholeAndDoneWhenItSaysSo
   ExpectCopies(*recording, in, out, 100'000);
 }
 
+// Copies of odd sizes before and after the work; the times of all three.
+TEST_F(RecordingsTest, SmallCopiesAreRecordedWithTheWork) {
+  constexpr size_t kSizes[] = {16384, 37, 0, 4099};
+  constexpr size_t kRoom = 32768;
+  auto staging = device_->AllocateStaging(2 * kRoom);
+  auto memory = device_->AllocateMemory(2 * kRoom, stream_.get());
+  ASSERT_TRUE(staging.ok() && memory.ok());
+  auto* const in = static_cast<unsigned char*>(staging->data());
+  auto* const device = static_cast<char*>(memory->data());
+  RecordedCopies copies;
+  size_t at = 0;
+  for (const size_t bytes : kSizes) {
+    copies.inputs.push_back({device + at, in + at, bytes});
+    copies.outputs.push_back({in + kRoom + at, device + kRoom + at, bytes});
+    at += (bytes + 15) / 16 * 16;
+  }
+  const auto recording = recordings_->Record(
+      [&] {
+        cudaMemcpyAsync(device + kRoom, device, kRoom, cudaMemcpyDefault, stream_.get());
+        return absl::OkStatus();
+      },
+      copies);
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  for (int run = 1; run <= 20; ++run) {
+    for (size_t i = 0; i < kRoom; ++i) in[i] = static_cast<unsigned char>(i * 7 + i / 251 + run);
+    std::memset(in + kRoom, 0, kRoom);
+    ASSERT_TRUE(recordings_->Replay(*recording).ok());
+    AwaitDone(*recording);
+    for (const RecordedCopies::Copy& copy : copies.outputs)
+      EXPECT_EQ(std::memcmp(copy.to, static_cast<char*>(copy.to) - kRoom, copy.bytes), 0);
+    const StreamTimes times = recordings_->Times(*recording);
+    for (const int64_t ns : {times.h2d_ns, times.kernel_ns, times.d2h_ns}) {
+      EXPECT_GE(ns, 0);
+      EXPECT_LT(ns, 1'000'000'000);
+    }
+    EXPECT_GT(times.h2d_ns + times.d2h_ns, 500);  // PCIe takes longer
+  }
+  copies.inputs[0].bytes = RecordedCopies::kBytesMax + 1;
+  EXPECT_EQ(recordings_->Record([] { return absl::OkStatus(); }, copies).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  copies.inputs[0] = {device + 1, in, 16};
+  EXPECT_EQ(recordings_->Record([] { return absl::OkStatus(); }, copies).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(RecordingsTest, NothingTakesNoTime) {
   const auto nothing = recordings_->Record([] { return absl::OkStatus(); });
   ASSERT_TRUE(nothing.ok());
@@ -101,7 +146,7 @@ TEST_F(RecordingsTest, NothingTakesNoTime) {
   for (int run = 0; run < 50; ++run) {
     ASSERT_TRUE(recordings_->Replay(*nothing).ok());
     AwaitDone(*nothing);
-    times.push_back(recordings_->KernelNs(*nothing));
+    times.push_back(recordings_->Times(*nothing).kernel_ns);
   }
   std::nth_element(times.begin(), times.begin() + 25, times.end());
   EXPECT_LT(times[25], 1'000);
