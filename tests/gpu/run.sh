@@ -89,6 +89,8 @@ residents() {
 }
 push() {
   TAIL_LINES=80 step push python3 "$here/push_check.py" "$here"
+  TAIL_LINES=30 step push_ours python3 "$here/push_check.py" "$here" ours
+  step push_times python3 "$here/push_check.py" "$here" times
   step pushes python3 "$here/push_check.py" "$here" repeat 200
 }
 spread() {
