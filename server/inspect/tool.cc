@@ -140,6 +140,19 @@ class LineReader {
   bool at_end_ = false;
 };
 
+// While it lives, the system tells of processes that have ended, which it otherwise forgets where
+// this process has children of its own (process/child.h).
+class ToldOfEnds {
+ public:
+  ToldOfEnds() : before_(std::signal(SIGCHLD, SIG_DFL)) {}
+  ~ToldOfEnds() { std::signal(SIGCHLD, before_); }
+  ToldOfEnds(const ToldOfEnds&) = delete;
+  ToldOfEnds& operator=(const ToldOfEnds&) = delete;
+
+ private:
+  void (*const before_)(int);
+};
+
 absl::Status TakeLines(int fd, const ToolLimits& limits,
                        absl::FunctionRef<absl::Status(absl::string_view line)> take) {
   LineReader reader(fd, limits);
@@ -174,6 +187,7 @@ std::vector<std::string> ToolFolders() {
 
 absl::Status RunTool(const std::vector<std::string>& command, const ToolLimits& limits,
                      absl::FunctionRef<absl::Status(absl::string_view line)> take) {
+  const ToldOfEnds told;
   ASSIGN_OR_RETURN(Running running, Running::Start(command));
   if (const absl::Status taken = TakeLines(running.output(), limits, take); !taken.ok())
     return absl::Status(taken.code(), absl::StrCat(command[0], " ", taken.message()));

@@ -27,8 +27,8 @@ struct ToolLimits {
 // Runs a program, whose path comes first, and passes each line of its output, without the
 // newline, to `take`. An error from `take` ends the program and is returned. The program is ended
 // at the limits: DEADLINE_EXCEEDED and RESOURCE_EXHAUSTED name the limit. INTERNAL when it could
-// not be started or failed. REQUIRES: this process waits for its children itself, and may start
-// some.
+// not be started or failed. REQUIRES: no other thread starts or awaits processes meanwhile, and
+// this one may start some.
 absl::Status RunTool(const std::vector<std::string>& command, const ToolLimits& limits,
                      absl::FunctionRef<absl::Status(absl::string_view line)> take);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <fstream>
 #include <string>
 
@@ -124,6 +125,18 @@ TEST_F(DisassemblyTest, WhatIsNotThereIsAComment) {
 
 absl::Status RunPath(const std::string& path, const ToolLimits& limits) {
   return RunTool({path}, limits, [](absl::string_view) { return absl::OkStatus(); });
+}
+
+// A process with children of its own has the system forget those that end.
+TEST_F(DisassemblyTest, AToolsEndIsNoticedWhereTheSystemForgetsProcesses) {
+  void (*const before)(int) = std::signal(SIGCHLD, SIG_IGN);
+  const auto run = [](const std::string& script) {
+    return RunTool({"/bin/sh", "-c", script}, {},
+                   [](absl::string_view) { return absl::OkStatus(); });
+  };
+  EXPECT_TRUE(run("exit 0").ok());
+  EXPECT_FALSE(run("exit 1").ok());
+  EXPECT_EQ(std::signal(SIGCHLD, before), SIG_IGN);
 }
 
 TEST_F(DisassemblyTest, AToolHasLimits) {
