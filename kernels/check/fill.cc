@@ -5,7 +5,10 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <vector>
 
+#include "absl/types/span.h"
+#include "kernels/common/saturate.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall {
@@ -14,6 +17,8 @@ namespace {
 // Limits the special values per tensor, so that in long rows and sums some results stay
 // finite.
 constexpr int64_t kSpecialsMax = 24;
+// Where several threads fill a tensor.
+constexpr int64_t kElementsOfASeed = int64_t{1} << 16;
 
 template <typename T>
 T FromPattern(uint32_t bits) {
@@ -92,27 +97,33 @@ int64_t SpikeAt(int64_t i, const TensorSpec& spec, std::mt19937_64& random) {
   return place >= 0 && place < length ? place : places[3];
 }
 
+// Rows [begin, end) of a tensor; likewise FillAlike.
+struct Rows {
+  const TensorSpec& spec;
+  int64_t begin;
+  int64_t end;
+};
+
 template <typename T>
-void FillSpikes(const TensorSpec& spec, std::mt19937_64& random, T* data) {
-  const int64_t length = spec.dims.back();
-  std::fill_n(data, spec.elements(), FromFloat<T>(-20.0f));
-  for (int64_t i = 0; i < spec.elements() / length; ++i)
-    data[i * length + SpikeAt(i, spec, random)] = FromFloat<T>(0.0f);
+void FillSpikes(const Rows& rows, std::mt19937_64& random, T* data) {
+  const int64_t length = rows.spec.dims.back();
+  std::fill(data + rows.begin * length, data + rows.end * length, FromFloat<T>(-20.0f));
+  for (int64_t i = rows.begin; i < rows.end; ++i)
+    data[i * length + SpikeAt(i, rows.spec, random)] = FromFloat<T>(0.0f);
 }
 
 template <typename T>
-void FillAlike(const TensorSpec& spec, std::mt19937_64& random, T* data) {
+void FillAlike(const Rows& rows, std::mt19937_64& random, T* data) {
   constexpr uint32_t kUnits[] = {1, 2, 16};
   constexpr int kShift = sizeof(T) == 4 ? 0 : 16;
   std::uniform_real_distribution<float> exponent(-1, 4);
-  const int64_t length = spec.dims.back();
-  for (int64_t i = 0; i < spec.elements(); i += length) {
+  const int64_t length = rows.spec.dims.back();
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
     const T value =
         FromFloat<T>((random() % 2 == 0 ? 1.0f : -1.0f) * std::pow(10.0f, exponent(random)));
     const uint32_t first = PatternOf(value);
-    for (int64_t j = 0; j < length; ++j)
-      data[i + j] = FromPattern<T>(
-          first + (static_cast<uint32_t>(random()) % kUnits[i / length % 3] << kShift));
+    for (int64_t j = i * length; j < (i + 1) * length; ++j)
+      data[j] = FromPattern<T>(first + (static_cast<uint32_t>(random()) % kUnits[i % 3] << kShift));
   }
 }
 
@@ -123,25 +134,67 @@ T Pattern(int64_t i) {
   return FromPattern<T>(sizeof(T) == 4 ? bits * kFloatStep : bits << 16);
 }
 
+bool IsByRows(Fill fill) { return fill == Fill::kSpikes || fill == Fill::kAlike; }
+
+template <typename T>
+void FillRows(const Rows& rows, Fill fill, std::mt19937_64& random, T* data) {
+  if (fill == Fill::kSpikes) return FillSpikes(rows, random, data);
+  FillAlike(rows, random, data);
+}
+
+// For fills that know no rows: the elements from the tensor's `first` on.
+template <typename T>
+void FillElements(Fill fill, int64_t first, std::mt19937_64& random, absl::Span<T> data) {
+  std::normal_distribution<float> normal(0, fill == Fill::kBroad ? 20.0f : 1.0f);
+  for (size_t i = 0; i < data.size(); ++i) {
+    data[i] = fill == Fill::kWide       ? Wide<T>(random)
+              : fill == Fill::kPatterns ? Pattern<T>(first + static_cast<int64_t>(i))
+              : fill == Fill::kSubnormal
+                  ? FromPattern<T>(static_cast<uint32_t>(random()) & ~kExponent<T>)
+              : fill == Fill::kLarge ? FromFloat<T>(normal(random) * kLargeScale<T>)
+                                     : FromFloat<T>(normal(random));
+  }
+}
+
 }  // namespace
 
 void FillInput(const TensorSpec& spec, Fill fill, uint64_t seed, void* data) {
   const int64_t elements = spec.elements();
   if (elements == 0) return;
   std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0, fill == Fill::kBroad ? 20.0f : 1.0f);
   DispatchDataType(spec.data_type, [&]<typename T>(T) {
     T* const values = static_cast<T*>(data);
-    if (fill == Fill::kSpikes) return FillSpikes(spec, random, values);
-    if (fill == Fill::kAlike) return FillAlike(spec, random, values);
-    for (int64_t i = 0; i < elements; ++i) {
-      values[i] = fill == Fill::kWide       ? Wide<T>(random)
-                  : fill == Fill::kPatterns ? Pattern<T>(i)
-                  : fill == Fill::kSubnormal
-                      ? FromPattern<T>(static_cast<uint32_t>(random()) & ~kExponent<T>)
-                  : fill == Fill::kLarge ? FromFloat<T>(normal(random) * kLargeScale<T>)
-                                         : FromFloat<T>(normal(random));
-    }
+    if (IsByRows(fill))
+      return FillRows({spec, 0, elements / spec.dims.back()}, fill, random, values);
+    FillElements(fill, 0, random, absl::MakeSpan(values, static_cast<size_t>(elements)));
+    if (fill == Fill::kSpecial) ScatterSpecials(values, elements, random);
+  });
+}
+
+void FillInput(const TensorSpec& spec, Filling filling, void* data, cpu::ThreadPool& pool) {
+  const auto [fill, seed] = filling;
+  const int64_t elements = spec.elements();
+  if (elements <= kElementsOfASeed) return FillInput(spec, fill, seed, data);
+  const int64_t unit = IsByRows(fill) ? spec.dims.back() : 1;
+  const int64_t units = elements / unit;
+  const int64_t together = CeilDivide(kElementsOfASeed, unit);
+  std::mt19937_64 random(seed);
+  std::vector<uint64_t> seeds(static_cast<size_t>(CeilDivide(units, together)));
+  for (uint64_t& each : seeds) each = random();
+  DispatchDataType(spec.data_type, [&, fill = fill]<typename T>(T) {
+    T* const values = static_cast<T*>(data);
+    pool.ParallelFor(static_cast<int64_t>(seeds.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        std::mt19937_64 own(seeds[static_cast<size_t>(i)]);
+        const int64_t first = i * together;
+        const int64_t last = std::min(units, first + together);
+        if (IsByRows(fill))
+          FillRows({spec, first, last}, fill, own, values);
+        else
+          FillElements(fill, first, own,
+                       absl::MakeSpan(values + first, static_cast<size_t>(last - first)));
+      }
+    });
     if (fill == Fill::kSpecial) ScatterSpecials(values, elements, random);
   });
 }

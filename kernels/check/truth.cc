@@ -40,18 +40,23 @@ SliceTruth SliceTruthOf(const TruthSource& source, int64_t index) {
 }
 
 Truth TruthOf(const TruthSource& source, cpu::ThreadPool& pool) {
+  Truth truth;
+  FindTruth(source, pool, &truth);
+  return truth;
+}
+
+void FindTruth(const TruthSource& source, cpu::ThreadPool& pool, Truth* truth) {
   WARPCALL_DCHECK(source.op.definition != nullptr, source.op.name);
-  Truth truth{.spec = source.problem.outputs[0], .values = {}, .errors = {}};
+  truth->spec = source.problem.outputs[0];
   const int64_t slices = source.op.definition->slices(source.problem);
-  if (slices == 0) return truth;
-  const size_t elements = static_cast<size_t>(truth.spec.elements());
-  truth.values.resize(elements);
-  truth.errors.resize(elements);
+  const size_t elements = slices == 0 ? 0 : static_cast<size_t>(truth->spec.elements());
+  truth->values.resize(elements);
+  truth->errors.resize(elements);
+  if (slices == 0) return;
   const int64_t slice_flops = std::max<int64_t>(1, source.op.work(source.problem).flops / slices);
   pool.ParallelFor(slices, CeilDivide(kGrainFlops, slice_flops), [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) FillSlice(source, index, &truth);
+    for (int64_t index = begin; index < end; ++index) FillSlice(source, index, truth);
   });
-  return truth;
 }
 
 }  // namespace warpcall

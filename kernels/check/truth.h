@@ -32,5 +32,7 @@ SliceTruth SliceTruthOf(const TruthSource& source, int64_t index);
 
 // Holds 24 bytes an element.
 Truth TruthOf(const TruthSource& source, cpu::ThreadPool& pool);
+// Likewise, in the memory of an earlier truth.
+void FindTruth(const TruthSource& source, cpu::ThreadPool& pool, Truth* truth);
 
 }  // namespace warpcall

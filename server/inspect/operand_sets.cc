@@ -176,26 +176,32 @@ absl::Status OperandSets::EnqueuePoison(const Operands& set, size_t output,
 }
 
 // Copies `piece` again and again.
-absl::Status OperandSets::EnqueuePieces(const std::string& piece, char* to, size_t bytes) {
+absl::Status OperandSets::EnqueuePieces(absl::Span<const char> piece, char* to, size_t bytes) {
   for (size_t at = 0; at < bytes; at += piece.size())
     RETURN_IF_ERROR(
         stream_->CopyToDevice(to + at, piece.data(), std::min(piece.size(), bytes - at)));
   return absl::OkStatus();
 }
 
-absl::Status OperandSets::Renew(int64_t set, absl::Span<const void* const> inputs, char remains) {
+absl::Status OperandSets::EnqueueRenewal(int64_t set, absl::Span<const void* const> inputs,
+                                         absl::Span<const char> remains) {
   const Operands& operands = sets_[static_cast<size_t>(set)];
-  const std::string piece(kPieceBytes, remains);
-  return RunPhase(stream_, Milestone::kInputsReady, [&]() -> absl::Status {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (operands.inputs[i] != nullptr)
-        RETURN_IF_ERROR(stream_->CopyToDevice(const_cast<void*>(operands.inputs[i]), inputs[i],
-                                              problem_->inputs[i].bytes()));
-    for (size_t i = 0; i < operands.outputs.size(); ++i)
-      RETURN_IF_ERROR(EnqueuePieces(piece, static_cast<char*>(operands.outputs[i]),
-                                    problem_->outputs[i].bytes()));
-    return absl::OkStatus();
-  });
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (operands.inputs[i] != nullptr)
+      RETURN_IF_ERROR(stream_->CopyToDevice(const_cast<void*>(operands.inputs[i]), inputs[i],
+                                            problem_->inputs[i].bytes()));
+  for (size_t i = 0; i < operands.outputs.size(); ++i)
+    RETURN_IF_ERROR(EnqueuePieces(remains, static_cast<char*>(operands.outputs[i]),
+                                  problem_->outputs[i].bytes()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<char*> OperandSets::Keep(const void* host, size_t bytes) {
+  ASSIGN_OR_RETURN(Buffer memory, stream_->AllocateMemory(bytes));
+  if (host != nullptr)
+    RETURN_IF_ERROR(RunPhase(stream_, Milestone::kInputsReady,
+                             [&] { return stream_->CopyToDevice(memory.data(), host, bytes); }));
+  return static_cast<char*>(kept_.emplace_back(std::move(memory)).data());
 }
 
 absl::Status OperandSets::ReadOutputOf(int64_t set, void* host) {

@@ -84,10 +84,15 @@ class OperandSets {
   // Brings elements of output 0 of set 0 to host().outputs.
   absl::Status ReadOutput(absl::Span<const ElementRange> ranges);
 
-  // For callers that renew a set and look at what became of it: writes its inputs, from host
-  // memory, and `remains` into every byte of its outputs.
-  absl::Status Renew(int64_t set, absl::Span<const void* const> inputs, char remains);
+  // For callers that renew a set and look at what became of it, in a phase of theirs: enqueues the
+  // writing of its inputs, and of `remains` again and again into its outputs. Both are read from
+  // the device's memory, or the host's.
+  absl::Status EnqueueRenewal(int64_t set, absl::Span<const void* const> inputs,
+                              absl::Span<const char> remains);
   absl::Status ReadOutputOf(int64_t set, void* host);
+  // Device memory that lives as long as the sets, with the content of host memory unless it is
+  // null.
+  absl::StatusOr<char*> Keep(const void* host, size_t bytes);
   // The set that Next returns next.
   int64_t next() const { return static_cast<int64_t>(next_ % sets_.size()); }
   Stream* stream() const { return stream_; }
@@ -100,12 +105,13 @@ class OperandSets {
   void FillHost(const Plan& plan, cpu::ThreadPool& pool);
   absl::Status CopyInputs();
   absl::Status EnqueuePoison(const Operands& set, size_t output, const ElementRange& range);
-  absl::Status EnqueuePieces(const std::string& piece, char* to, size_t bytes);
+  absl::Status EnqueuePieces(absl::Span<const char> piece, char* to, size_t bytes);
 
   const Problem* problem_;
   OperandLayout layout_;
   Stream* stream_;
   std::vector<Buffer> memory_;  // per set
+  std::vector<Buffer> kept_;
   std::vector<Operands> sets_;
   Buffer host_memory_;  // empty if the device's memory is the host's
   Operands host_;

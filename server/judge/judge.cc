@@ -144,36 +144,64 @@ class Judgement {
     return 1;
   }
 
-  // Compiles the code once for each data type.
+  struct Compiled {
+    absl::StatusOr<compiled::CudaCode> code = absl::UnknownError("not compiled");
+    int64_t ns = 0;
+  };
+
+  // Compiles the code once for each data type, all at the same time.
   Outcome Compile() {
-    for (const Task& task : tasks_) {
-      const DataType type = task.problem.inputs[0].data_type;
-      if (codes_.contains(type)) continue;
-      const int64_t start_ns = site_.clock();
-      const std::string target = compiled::TargetName(properties_.architecture);
-      absl::StatusOr<compiled::CudaCode> code =
-          site_.toolchain.compile({.name = manifest_.name,
-                                   .source = candidate_.code,
-                                   .options = manifest_.options,
-                                   .entries = Entries(),
-                                   .data_type = type,
-                                   .arch = target,
-                                   .with_ptx = candidate_.with_files},
-                                  candidate_.deadline_ns);
-      v1::PushEvent event = ToEvent(code, type, target);
-      event.mutable_compiled()->set_digest(digest_);
-      event.mutable_compiled()->set_compile_ns(site_.clock() - start_ns);
-      if (compiled::IsCompileError(code.status())) site_.tell(event);
-      if (!code.ok()) return CompilerOutcome(code.status());
-      codes_.emplace(type, *std::move(code));
-      if (site_.toolchain.load != nullptr)
-        if (Outcome outcome = DescribeCode(task, event.mutable_compiled()); !outcome.ok())
-          return outcome;
-      site_.tell(event);
+    std::vector<const Task*> first_of_type;
+    for (const Task& task : tasks_)
+      if (absl::c_none_of(first_of_type,
+                          [&](const Task* known) { return TypeOf(*known) == TypeOf(task); }))
+        first_of_type.push_back(&task);
+    std::vector<Compiled> results(first_of_type.size());
+    {
+      std::vector<std::jthread> threads;
+      for (size_t i = 0; i < results.size(); ++i)
+        threads.emplace_back([&, i] { results[i] = CompileFor(TypeOf(*first_of_type[i])); });
     }
+    for (size_t i = 0; i < results.size(); ++i)
+      if (Outcome outcome = TakeCode(*first_of_type[i], std::move(results[i])); !outcome.ok())
+        return outcome;
     if (site_.toolchain.load != nullptr) return {};
     return Fail(Finding::kNotSupported,
                 "it compiles; no GPU of this server takes pushes, so it was not run");
+  }
+
+  static DataType TypeOf(const Task& task) { return task.problem.inputs[0].data_type; }
+
+  // Any thread may call it.
+  Compiled CompileFor(DataType type) const {
+    const int64_t start_ns = site_.clock();
+    Compiled compiled;
+    compiled.code = site_.toolchain.compile({.name = manifest_.name,
+                                             .source = candidate_.code,
+                                             .options = manifest_.options,
+                                             .entries = Entries(),
+                                             .data_type = type,
+                                             .arch = compiled::TargetName(properties_.architecture),
+                                             .with_ptx = candidate_.with_files},
+                                            candidate_.deadline_ns);
+    compiled.ns = site_.clock() - start_ns;
+    return compiled;
+  }
+
+  Outcome TakeCode(const Task& task, Compiled compiled) {
+    absl::StatusOr<compiled::CudaCode>& code = compiled.code;
+    v1::PushEvent event =
+        ToEvent(code, TypeOf(task), compiled::TargetName(properties_.architecture));
+    event.mutable_compiled()->set_digest(digest_);
+    event.mutable_compiled()->set_compile_ns(compiled.ns);
+    if (compiled::IsCompileError(code.status())) site_.tell(event);
+    if (!code.ok()) return CompilerOutcome(code.status());
+    codes_.emplace(TypeOf(task), *std::move(code));
+    if (site_.toolchain.load != nullptr)
+      if (Outcome outcome = DescribeCode(task, event.mutable_compiled()); !outcome.ok())
+        return outcome;
+    site_.tell(event);
+    return {};
   }
 
   std::vector<std::string> Entries() const {
@@ -217,7 +245,8 @@ class Judgement {
     PlanPtr plan;
     if (Outcome outcome = Load(task, &plan); !outcome.ok()) return outcome;
     const PlanPtr ours = OursFor(task.problem, stream);
-    Trial trial({.stream = stream,
+    Trial trial({.device = site_.device,
+                 .stream = stream,
                  .pool = &pool_,
                  .secret = NextSecret(),
                  .watch = &watch_,
@@ -272,7 +301,8 @@ class Judgement {
            .conditions = site_.conditions,
            .multiply_adds = site_.multiply_adds,
            .clock = site_.clock,
-           .pool = &pool_},
+           .pool = &pool_,
+           .watch = &watch_},
           {.manifest = &manifest_,
            .problem = &task.problem,
            .plan = plan,

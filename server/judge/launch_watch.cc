@@ -27,6 +27,18 @@ void LaunchWatch::End() {
   until_ = SteadyTime::max();
 }
 
+void LaunchWatch::Pause() {
+  absl::MutexLock lock(&mutex_);
+  paused_left_ = UntilSteady(until_);
+  until_ = SteadyTime::max();
+}
+
+void LaunchWatch::Resume() {
+  absl::MutexLock lock(&mutex_);
+  until_ = SteadyAfter(paused_left_);
+  changed_.Signal();
+}
+
 void LaunchWatch::Watch() {
   absl::MutexLock lock(&mutex_);
   while (!stopping_) {

@@ -24,6 +24,9 @@ class LaunchWatch {
   // What begins has to end within `time`.
   void Begin(absl::Duration time);
   void End();
+  // The time between the two does not count.
+  void Pause();
+  void Resume();
 
  private:
   void Watch();
@@ -32,8 +35,25 @@ class LaunchWatch {
   absl::Mutex mutex_;
   SteadyCondVar changed_;
   SteadyTime until_ ABSL_GUARDED_BY(mutex_) = SteadyTime::max();
+  absl::Duration paused_left_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: runs on all of the above
+};
+
+// A pause for as long as it lives.
+class WatchPause {
+ public:
+  explicit WatchPause(LaunchWatch* watch) : watch_(watch) {
+    if (watch_ != nullptr) watch_->Pause();
+  }
+  ~WatchPause() {
+    if (watch_ != nullptr) watch_->Resume();
+  }
+  WatchPause(const WatchPause&) = delete;
+  WatchPause& operator=(const WatchPause&) = delete;
+
+ private:
+  LaunchWatch* const watch_;
 };
 
 }  // namespace warpcall::judge

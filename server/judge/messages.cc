@@ -54,7 +54,8 @@ v1::PushEvent ToEvent(const Problem& problem, const Op& op, const TrialResult& r
     first.set_expected(result.first->expected);
     first.set_bound(result.first->bound);
   }
-  checked.set_detail(result.detail);
+  // The first wrong element says the same in figures.
+  if (!result.first.has_value()) checked.set_detail(result.detail);
   checked.set_max_absolute_error(result.max_absolute_error);
   checked.set_max_relative_error(result.max_relative_error);
   checked.set_fill(result.fill);

@@ -79,9 +79,7 @@ class Trial {
     return result;
   }
 
-  void NotTimed(const std::string& why) {
-    result_.results.push_back(Unmeasured(FamilyName(Family::kPushed), why));
-  }
+  void NotTimed(const std::string& why) { result_.results.push_back(Unmeasured(name_, why)); }
 
   // The implementations that the caller names; else the first of each family.
   std::vector<const Row*> Others() {
@@ -110,24 +108,26 @@ class Trial {
     benchmark.iterations = plan_.iterations;
     benchmark.seed = plan_.secret;
     benchmark.deadline_ns = plan_.deadline_ns;
-    OutputWitness witness({.op = kernel_.op,
-                           .problem = plan_.problem,
-                           .row = &row_,
-                           .plan = plan_.plan,
-                           .deterministic = plan_.manifest->deterministic},
-                          plan_.secret, site_.pool);
+    ASSIGN_OR_RETURN(const std::unique_ptr<OutputWitness> witness,
+                     OutputWitness::Create({site_.device, site_.pool, site_.watch},
+                                           {.op = kernel_.op,
+                                            .problem = plan_.problem,
+                                            .row = &row_,
+                                            .plan = plan_.plan,
+                                            .deterministic = plan_.manifest->deterministic},
+                                           plan_.secret));
     inspect::BenchmarkSite site{site_.registry, site_.device, site_.surroundings, site_.conditions,
                                 site_.multiply_adds};
     site.clock = site_.clock;
-    site.witness = &witness;
+    site.witness = witness.get();
     ASSIGN_OR_RETURN(v1::BenchmarkResponse response,
                      inspect::RunBenchmark(site, benchmark,
                                            {.row_ns_max = kRowNsMax,
                                             .row_ns_enough = kRowNsEnough,
                                             .reference_ns_max = kReferenceNsMax}));
-    if (witness.finding().has_value()) {
-      result_.finding = *witness.finding();
-      result_.detail = witness.detail();
+    if (witness->finding().has_value()) {
+      result_.finding = *witness->finding();
+      result_.detail = witness->detail();
     }
     Take(response);
     return absl::OkStatus();
@@ -143,8 +143,11 @@ class Trial {
     result_.ceiling_bytes_per_second = response.ceiling_bytes_per_second();
     result_.flops_ceiling = response.flops_ceiling();
     result_.stamp = response.stamp();
-    result_.unstable = response.results(0).unstable();
-    result_.results.push_back(std::move(*response.mutable_results(0)));
+    v1::BenchmarkResult& pushed = *response.mutable_results(0);
+    pushed.set_implementation(name_);
+    pushed.mutable_launch()->clear_variant();
+    result_.unstable = pushed.unstable();
+    result_.results.push_back(std::move(pushed));
     const bool names_all = !plan_.compare_with.empty();
     std::optional<v1::BenchmarkResult> library;
     std::optional<v1::BenchmarkResult> own;

@@ -14,6 +14,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/finding.h"
 #include "server/inspect/surroundings.h"
+#include "server/judge/launch_watch.h"
 #include "server/runtime/conditions.h"
 #include "server/runtime/device.h"
 #include "warpcall/v1/warpcall.pb.h"
@@ -28,6 +29,7 @@ struct TimeSite {
   MultiplyAddsSource multiply_adds = nullptr;
   Clock clock = MonotonicNs;
   cpu::ThreadPool* pool = nullptr;
+  LaunchWatch* watch = nullptr;  // began before; null: a launch may take as long as it likes
 };
 
 struct TimePlan {

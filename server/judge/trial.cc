@@ -1,14 +1,17 @@
 #include "server/judge/trial.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "kernels/check/compare.h"
 #include "kernels/check/fill.h"
 #include "kernels/common/saturate.h"
@@ -26,6 +29,8 @@ constexpr size_t kBandBytes = 4096;
 constexpr size_t kShifts = 16;
 constexpr uint8_t kPatternByte = 0xA5;
 constexpr size_t kQuarters = 4;
+// Compared by one thread at a time.
+constexpr int64_t kElementsTogether = int64_t{1} << 14;
 
 size_t Aligned(size_t bytes) {
   return (bytes + kOperandAlignmentBytes - 1) / kOperandAlignmentBytes * kOperandAlignmentBytes;
@@ -78,6 +83,23 @@ void FillRandom(std::mt19937_64& random, char* data, size_t bytes) {
   std::memcpy(data + at, &word, bytes - at);
 }
 
+// Large memories are handled by many threads.
+constexpr int64_t kBytesTogether = int64_t{1} << 18;
+
+void CopyBytes(const char* from, size_t bytes, char* to, cpu::ThreadPool* pool) {
+  pool->ParallelFor(static_cast<int64_t>(bytes), kBytesTogether, [&](int64_t begin, int64_t end) {
+    std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+bool AreEqual(const char* a, const char* b, size_t bytes, cpu::ThreadPool* pool) {
+  std::atomic<bool> equal = true;
+  pool->ParallelFor(static_cast<int64_t>(bytes), kBytesTogether, [&](int64_t begin, int64_t end) {
+    if (std::memcmp(a + begin, b + begin, static_cast<size_t>(end - begin)) != 0) equal = false;
+  });
+  return equal;
+}
+
 double ElementOf(DataType type, const char* data, int64_t index) {
   return DispatchDataType(type, [&]<typename T>(T) -> double {
     T value;
@@ -87,15 +109,17 @@ double ElementOf(DataType type, const char* data, int64_t index) {
 }
 
 // How far an element may be from its value.
-double BoundOf(const SliceTruth& slice, size_t i, DataType type) {
-  const double arithmetic = slice.errors[i].arithmetic;
-  return arithmetic + HalfUnit(type, std::fabs(slice.values[i]) + arithmetic);
+double BoundOf(double value, const ElementError& error, DataType type) {
+  return error.arithmetic + HalfUnit(type, std::fabs(value) + error.arithmetic);
 }
 
 size_t BinOf(double error) {
-  constexpr double kLast = TrialResult::kBins - 1;
+  constexpr int kLast = TrialResult::kBins - 1;
   if (error > 1) return 0;
-  return static_cast<size_t>(error == 0 ? kLast : std::min(kLast, 1 - std::log2(error)));
+  if (error == 0) return kLast;
+  int exponent = 0;  // error = fraction * 2^exponent, 1/2 <= fraction < 1
+  const double fraction = std::frexp(error, &exponent);
+  return static_cast<size_t>(std::min(kLast, (fraction == 0.5 ? 2 : 1) - exponent));
 }
 
 std::string OperandName(const TrialKernel& kernel, size_t operand) {
@@ -113,6 +137,24 @@ struct Trial::Placement {
   std::vector<size_t> sizes;
 
   size_t end() const { return offsets.back() + sizes.back() + kBandBytes; }
+};
+
+// What comparing some elements has found.
+struct Trial::Tally {
+  std::array<int64_t, TrialResult::kBins> histogram = {};
+  double max_error = 0;
+  double max_absolute_error = 0;
+  double max_relative_error = 0;
+  int64_t first_wrong = -1;  // in expected_
+
+  void Add(const Tally& other) {
+    for (size_t i = 0; i < histogram.size(); ++i) histogram[i] += other.histogram[i];
+    max_error = std::max(max_error, other.max_error);
+    max_absolute_error = std::max(max_absolute_error, other.max_absolute_error);
+    max_relative_error = std::max(max_relative_error, other.max_relative_error);
+    if (other.first_wrong >= 0 && (first_wrong < 0 || other.first_wrong < first_wrong))
+      first_wrong = other.first_wrong;
+  }
 };
 
 Trial::Trial(const Site& site, TrialKernel kernel)
@@ -153,30 +195,32 @@ absl::StatusOr<TrialResult> Trial::Run() {
   for (const Kind& kind : Kinds()) {
     kind_ = kind.name;
     FillInputs(kind);
-    expected_.clear();
-    std::vector<char> first;
     for (int run = 0; run < 2 && !failed(); ++run) {
-      // The first of each kind at one place, where another kind's inputs lay before.
-      const Placement placement = Place(run == 0 ? 0 : 1 + Random() % kShifts);
+      // The first of each kind where the launch before it found another kind's inputs; the second
+      // elsewhere.
+      if (run > 0) shift_ = (shift_ + 1 + Random() % kShifts) % (kShifts + 1);
+      const Placement placement = Place(shift_);
       RETURN_IF_ERROR(Launch(placement, NextRemains()));
       if (failed()) break;
       if (run == 0) Expect();
       Compare();
       if (!failed() && run == 0 && kind == Kind{FillName(Fill::kNormal), {Fill::kNormal}, {}})
         RETURN_IF_ERROR(CompareWithOurs(placement));
-      if (run == 0) first = output_;
+      if (run == 0) CopyBytes(output_.data(), output_.size(), first_.data(), site_.pool);
     }
-    if (!failed() && kernel_.deterministic && first != output_) {
+    if (!failed() && kernel_.deterministic &&
+        !AreEqual(first_.data(), output_.data(), output_.size(), site_.pool)) {
       const size_t bytes = ElementBytes(kernel_.problem->outputs[0].data_type);
       const auto at = static_cast<int64_t>(
-          static_cast<size_t>(std::mismatch(first.begin(), first.end(), output_.begin()).first -
-                              first.begin()) /
+          static_cast<size_t>(std::mismatch(first_.begin(), first_.end(), output_.begin()).first -
+                              first_.begin()) /
           bytes);
       Fail(Finding::kNondeterministic, absl::StrCat("two launches on the same inputs differ at [",
                                                     absl::StrJoin(IndexOf(at), ", "), "]"));
     }
     if (failed()) break;
-    others_ = output_;
+    others_.resize(output_.size());
+    CopyBytes(output_.data(), output_.size(), others_.data(), site_.pool);
   }
   return std::move(result_);
 }
@@ -184,9 +228,12 @@ absl::StatusOr<TrialResult> Trial::Run() {
 absl::Status Trial::Prepare() {
   const size_t bytes = Place(kShifts).end();
   ASSIGN_OR_RETURN(memory_, site_.stream->AllocateMemory(bytes));
-  ASSIGN_OR_RETURN(before_, inspect::AllocateHost(bytes));
-  ASSIGN_OR_RETURN(after_, inspect::AllocateHost(bytes));
+  // Every launch copies all of it there and back.
+  ASSIGN_OR_RETURN(before_, site_.device->AllocateStaging(bytes));
+  ASSIGN_OR_RETURN(after_, site_.device->AllocateStaging(bytes));
+  for (const TensorSpec& input : kernel_.problem->inputs) inputs_.emplace_back(input.bytes());
   output_.resize(kernel_.problem->outputs[0].bytes());
+  first_.resize(output_.size());
   if (kernel_.ours == nullptr || !IsSampled()) return absl::OkStatus();
   ASSIGN_OR_RETURN(ours_, site_.stream->AllocateMemory(output_.size()));
   ASSIGN_OR_RETURN(ours_workspace_,
@@ -215,16 +262,16 @@ Trial::Placement Trial::Place(size_t shift) const {
 }
 
 void Trial::FillInputs(const Kind& kind) {
-  inputs_.clear();
-  for (const TensorSpec& spec : kernel_.problem->inputs) {
-    const size_t later = inputs_.size() - 1;  // of no use for the first
-    std::vector<char>& data = inputs_.emplace_back(spec.bytes());
-    if (inputs_.size() > 1 && later < kind.later_fills.size()) {
-      FillInput(spec, kind.later_fills[later], Random(), data.data());
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const TensorSpec& spec = kernel_.problem->inputs[i];
+    char* const data = inputs_[i].data();
+    const size_t later = i - 1;  // of no use for the first
+    if (i > 0 && later < kind.later_fills.size()) {
+      FillInput(spec, Filling{kind.later_fills[later], Random()}, data, *site_.pool);
     } else if (kind.quarters.size() == 1) {
-      FillInput(spec, kind.quarters[0], Random(), data.data());
+      FillInput(spec, Filling{kind.quarters[0], Random()}, data, *site_.pool);
     } else {
-      FillQuarters(spec, kind.quarters, data.data());
+      FillQuarters(spec, kind.quarters, data);
     }
   }
 }
@@ -234,8 +281,9 @@ void Trial::FillQuarters(const TensorSpec& spec, absl::Span<const Fill> quarters
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t begin = spec.elements() * part / parts;
     const int64_t end = spec.elements() * (part + 1) / parts;
-    FillInput({spec.data_type, {end - begin}}, quarters[static_cast<size_t>(part)], Random(),
-              data + static_cast<size_t>(begin) * ElementBytes(spec.data_type));
+    FillInput({spec.data_type, {end - begin}},
+              Filling{quarters[static_cast<size_t>(part)], Random()},
+              data + static_cast<size_t>(begin) * ElementBytes(spec.data_type), *site_.pool);
   }
 }
 
@@ -265,7 +313,7 @@ void Trial::WriteRemains(Remains remains, char* data, size_t bytes) {
       return;
     case Remains::kOthersOutput:
       if (bytes == others_.size()) {
-        std::memcpy(data, others_.data(), bytes);
+        CopyBytes(others_.data(), bytes, data, site_.pool);
         return;
       }
       FillRandom(random_, data, bytes);  // scratch
@@ -275,7 +323,11 @@ void Trial::WriteRemains(Remains remains, char* data, size_t bytes) {
   }
   const uint32_t nan = NanOf(type);
   const size_t element = ElementBytes(type);
-  for (size_t at = 0; at + element <= bytes; at += element) std::memcpy(data + at, &nan, element);
+  const auto elements = static_cast<int64_t>(bytes / element);
+  site_.pool->ParallelFor(elements, kElementsTogether, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::memcpy(data + static_cast<size_t>(i) * element, &nan, element);
+  });
 }
 
 void Trial::WriteImage(const Placement& placement, Remains remains) {
@@ -287,7 +339,7 @@ void Trial::WriteImage(const Placement& placement, Remains remains) {
   }
   FillRandom(random_, image + band, placement.end() - band);
   for (size_t i = 0; i < inputs_.size(); ++i)
-    std::copy(inputs_[i].begin(), inputs_[i].end(), image + placement.offsets[i]);
+    CopyBytes(inputs_[i].data(), inputs_[i].size(), image + placement.offsets[i], site_.pool);
   const size_t output = inputs_.size();
   WriteRemains(remains, image + placement.offsets[output], placement.sizes[output]);
   WriteRemains(remains, image + placement.offsets[output + 1], placement.sizes[output + 1]);
@@ -327,7 +379,7 @@ absl::Status Trial::Launch(const Placement& placement, Remains remains) {
   }));
   JudgeImage(placement);
   const char* const written = static_cast<const char*>(after_.data()) + placement.offsets[output];
-  output_.assign(written, written + placement.sizes[output]);
+  CopyBytes(written, output_.size(), output_.data(), site_.pool);
   return absl::OkStatus();
 }
 
@@ -337,11 +389,10 @@ void Trial::JudgeImage(const Placement& placement) {
   const char* const after = static_cast<const char*>(after_.data());
   size_t from = 0;
   const auto changed = [&](size_t to) -> std::optional<size_t> {
-    const char* const end = before + to;
-    const char* const at = std::mismatch(before + from, end, after + from).first;
-    from = to;
-    if (at == end) return std::nullopt;
-    return static_cast<size_t>(at - before);
+    const size_t begin = std::exchange(from, to);
+    if (AreEqual(before + begin, after + begin, to - begin, site_.pool)) return std::nullopt;
+    return static_cast<size_t>(std::mismatch(before + begin, before + to, after + begin).first -
+                               before);
   };
   for (size_t i = 0; i < placement.offsets.size() && !failed(); ++i) {
     const size_t begin = placement.offsets[i];
@@ -375,56 +426,83 @@ void Trial::JudgeImage(const Placement& placement) {
 
 void Trial::Expect() {
   const Problem& problem = *kernel_.problem;
-  const int64_t slices = kernel_.op->definition->slices(problem);
-  std::vector<int64_t> chosen;
-  if (!IsSampled()) {
-    for (int64_t i = 0; i < slices; ++i) chosen.push_back(i);
-  } else {
-    for (int64_t i = 0; i < kSampledSlices; ++i)
-      chosen.push_back(static_cast<int64_t>(Random() % static_cast<uint64_t>(slices)));
-    std::sort(chosen.begin(), chosen.end());
-    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-  }
   Operands inputs;
   for (const std::vector<char>& input : inputs_) inputs.inputs.push_back(input.data());
-  expected_.resize(chosen.size());
+  const TruthSource source{*kernel_.op, cases_, problem, inputs};
+  if (!IsSampled()) {
+    FindTruth(source, *site_.pool, &expected_);
+    return;
+  }
+  const auto slices = static_cast<uint64_t>(kernel_.op->definition->slices(problem));
+  std::vector<int64_t> chosen;
+  for (int64_t i = 0; i < kSampledSlices; ++i)
+    chosen.push_back(static_cast<int64_t>(Random() % slices));
+  absl::c_sort(chosen);
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  std::vector<SliceTruth> truths(chosen.size());
   site_.pool->ParallelFor(static_cast<int64_t>(chosen.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      truths[i] = SliceTruthOf(source, chosen[i]);
+  });
+  expected_ = {};
+  at_.clear();
+  for (const SliceTruth& truth : truths) {
+    for (int64_t i = 0; i < truth.slice.count; ++i)
+      at_.push_back(truth.slice.first + i * truth.slice.stride);
+    absl::c_copy(truth.values, std::back_inserter(expected_.values));
+    absl::c_copy(truth.errors, std::back_inserter(expected_.errors));
+  }
+}
+
+Trial::Tally Trial::TallyOf(int64_t begin, int64_t end) const {
+  const DataType type = kernel_.problem->outputs[0].data_type;
+  const Allowance none;
+  Tally tally;
+  DispatchDataType(type, [&]<typename T>(T) {
     for (int64_t i = begin; i < end; ++i) {
-      const auto at = static_cast<size_t>(i);
-      expected_[at] = SliceTruthOf({*kernel_.op, cases_, problem, inputs}, chosen[at]);
+      const auto index = static_cast<size_t>(i);
+      const int64_t at = at_.empty() ? i : at_[index];
+      const double got = ToFloat(reinterpret_cast<const T*>(output_.data())[at]);
+      const double expected = expected_.values[index];
+      const double error = OfBound(got, expected, expected_.errors[index], {type, none});
+      ++tally.histogram[BinOf(error)];
+      tally.max_error = std::max(tally.max_error, error);
+      if (error > 1 && tally.first_wrong < 0) tally.first_wrong = i;
+      if (!std::isfinite(got) || !std::isfinite(expected)) continue;
+      const double distance = std::fabs(got - expected);
+      tally.max_absolute_error = std::max(tally.max_absolute_error, distance);
+      if (expected != 0)
+        tally.max_relative_error =
+            std::max(tally.max_relative_error, distance / std::fabs(expected));
     }
   });
+  return tally;
 }
 
 void Trial::Compare() {
-  const DataType type = kernel_.problem->outputs[0].data_type;
-  const Allowance none;
-  std::optional<int64_t> first;
-  for (const SliceTruth& each : expected_) {
-    for (size_t i = 0; i < each.values.size(); ++i) {
-      const int64_t at = each.slice.first + each.slice.stride * static_cast<int64_t>(i);
-      const double got = ElementOf(type, output_.data(), at);
-      const double expected = each.values[i];
-      const double error = OfBound(got, expected, each.errors[i], {type, none});
-      ++result_.checked_elements;
-      ++result_.histogram[BinOf(error)];
-      if (std::isfinite(got) && std::isfinite(expected)) {
-        const double distance = std::fabs(got - expected);
-        result_.max_absolute_error = std::max(result_.max_absolute_error, distance);
-        if (expected != 0)
-          result_.max_relative_error =
-              std::max(result_.max_relative_error, distance / std::fabs(expected));
-      }
-      if (error > result_.max_error) {
-        result_.max_error = error;
-        result_.fill = kind_;
-      }
-      if (error <= 1 || (first.has_value() && *first < at)) continue;
-      first = at;
-      result_.first = Mismatch{IndexOf(at), got, expected, BoundOf(each, i, type)};
-    }
+  Tally all;
+  absl::Mutex mutex;
+  const auto elements = static_cast<int64_t>(expected_.values.size());
+  site_.pool->ParallelFor(elements, kElementsTogether, [&](int64_t begin, int64_t end) {
+    const Tally tally = TallyOf(begin, end);
+    absl::MutexLock lock(&mutex);
+    all.Add(tally);
+  });
+  result_.checked_elements += elements;
+  for (size_t i = 0; i < all.histogram.size(); ++i) result_.histogram[i] += all.histogram[i];
+  result_.max_absolute_error = std::max(result_.max_absolute_error, all.max_absolute_error);
+  result_.max_relative_error = std::max(result_.max_relative_error, all.max_relative_error);
+  if (all.max_error > result_.max_error) {
+    result_.max_error = all.max_error;
+    result_.fill = kind_;
   }
-  if (!first.has_value()) return;
+  if (all.first_wrong < 0) return;
+  const DataType type = kernel_.problem->outputs[0].data_type;
+  const auto wrong = static_cast<size_t>(all.first_wrong);
+  const int64_t at = at_.empty() ? all.first_wrong : at_[wrong];
+  const double expected = expected_.values[wrong];
+  result_.first = Mismatch{IndexOf(at), ElementOf(type, output_.data(), at), expected,
+                           BoundOf(expected, expected_.errors[wrong], type)};
   Fail(Finding::kIncorrect,
        absl::StrCat("[", absl::StrJoin(result_.first->index, ", "), "] is ", result_.first->got,
                     ", expected ", result_.first->expected));
@@ -434,8 +512,8 @@ absl::Status Trial::CompareWithOurs(const Placement& placement) {
   if (ours_.data() == nullptr) return absl::OkStatus();
   const DataType type = kernel_.problem->outputs[0].data_type;
   double bound = 0;
-  for (const SliceTruth& each : expected_)
-    for (size_t i = 0; i < each.values.size(); ++i) bound = std::max(bound, BoundOf(each, i, type));
+  for (size_t i = 0; i < expected_.values.size(); ++i)
+    bound = std::max(bound, BoundOf(expected_.values[i], expected_.errors[i], type));
   if (!std::isfinite(bound)) return absl::OkStatus();
   Stream* const stream = site_.stream;
   Operands operands;

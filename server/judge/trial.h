@@ -73,7 +73,8 @@ class Trial {
   static constexpr int64_t kSampledSlices = 64;
 
   struct Site {
-    Stream* stream = nullptr;
+    Device* device = nullptr;
+    Stream* stream = nullptr;  // of the device
     cpu::ThreadPool* pool = nullptr;
     uint64_t secret = 0;           // inputs, remains, addresses and slices follow from it
     LaunchWatch* watch = nullptr;  // null: a launch may take as long as it likes
@@ -87,6 +88,7 @@ class Trial {
 
  private:
   struct Placement;
+  struct Tally;
   enum class Remains : uint8_t { kZero, kNan, kPattern, kOthersOutput };
   struct Kind {
     std::string name;
@@ -109,6 +111,7 @@ class Trial {
   void JudgeImage(const Placement& placement);
   void Expect();
   void Compare();
+  Tally TallyOf(int64_t begin, int64_t end) const;
   bool IsSampled() const;
   absl::Status CompareWithOurs(const Placement& placement);
   Remains NextRemains();
@@ -129,9 +132,12 @@ class Trial {
   Buffer after_;
   std::vector<std::vector<char>> inputs_;
   std::vector<char> output_;  // of the last launch
+  std::vector<char> first_;   // of the first launch on the same inputs
   std::vector<char> others_;  // a right output of other inputs
   std::vector<Remains> deck_;
-  std::vector<SliceTruth> expected_;
+  Truth expected_;           // what the definition gives for elements of the output
+  std::vector<int64_t> at_;  // their places; empty: all elements, in order
+  size_t shift_ = 0;         // of the last launch's operands
   std::string kind_;
   TrialResult result_;
 };

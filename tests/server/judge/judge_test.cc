@@ -128,7 +128,7 @@ TEST_F(JudgeTest, ARightKernelPasses) {
   const auto timed = EventsOf(v1::PushEvent::kTimed);
   ASSERT_THAT(timed, SizeIs(1));
   ASSERT_GE(timed[0].timed().results_size(), 2);
-  EXPECT_EQ(timed[0].timed().results(0).implementation(), "pushed");
+  EXPECT_EQ(timed[0].timed().results(0).implementation(), "push:mine");
   EXPECT_GT(timed[0].timed().results(0).median_ns(), 0);
   EXPECT_GT(timed[0].timed().results(1).median_ns(), 0);
 }

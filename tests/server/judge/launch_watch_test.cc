@@ -32,5 +32,19 @@ TEST(LaunchWatchTest, SaysNothingOfLaunchesThatEnd) {
   EXPECT_EQ(expired.load(), 0);
 }
 
+TEST(LaunchWatchTest, APauseDoesNotCount) {
+  SteadyNotification expired;
+  LaunchWatch watch([&] { expired.Notify(); });
+  {
+    const WatchPause pause(nullptr);  // nobody watches
+  }
+  watch.Begin(absl::Milliseconds(50));
+  {
+    const WatchPause pause(&watch);
+    EXPECT_FALSE(expired.WaitFor(absl::Milliseconds(200)));
+  }
+  EXPECT_TRUE(expired.WaitFor(absl::Seconds(60)));
+}
+
 }  // namespace
 }  // namespace warpcall::judge

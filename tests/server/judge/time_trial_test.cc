@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/registry.h"
 #include "tests/server/inspect/timed_device.h"
 
@@ -95,7 +96,7 @@ TEST_F(TimeTrialTest, AKernelThatTakesItsTimePasses) {
   EXPECT_DOUBLE_EQ(result.floor_ns, 131.072);
   EXPECT_TRUE(result.cold);
   ASSERT_EQ(result.results.size(), 1u);
-  EXPECT_EQ(result.results[0].implementation(), "pushed");
+  EXPECT_EQ(result.results[0].implementation(), absl::StrCat("push:", manifest_.name));
   EXPECT_DOUBLE_EQ(result.results[0].median_ns(), 500);
   EXPECT_EQ(result.speedup, 0);  // nothing else runs there
 }

@@ -70,7 +70,7 @@ class TrialTest : public ::testing::Test {
               static_cast<float*>(operands.outputs[0]), static_cast<float*>(context.workspace)});
       return status_;
     });
-    Trial trial({stream_.get(), &pool_, secret_}, kernel_);
+    Trial trial({&device_, stream_.get(), &pool_, secret_}, kernel_);
     absl::StatusOr<TrialResult> result = trial.Run();
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *std::move(result) : TrialResult();
@@ -161,6 +161,16 @@ TEST_F(TrialTest, WorkThatIsDoneOnceIsFound) {
           }
           std::copy(y.begin(), y.end(), call.y);
         };
+  });
+}
+
+// What it keeps is of the last launch alone, which most have elsewhere.
+TEST_F(TrialTest, WorkThatIsLeftOutWhereTheLastLaunchWasIsFound) {
+  ExpectFound(Finding::kIncorrect, [] {
+    return [last = static_cast<const float*>(nullptr)](const Call& call) mutable {
+      if (last != call.x) Softmax(call.x, call.y);
+      last = call.x;
+    };
   });
 }
 
@@ -374,7 +384,7 @@ TEST_F(TrialTest, OurKernelsPass) {
     kernel_.op = &op;
     kernel_.problem = &*problem;
     kernel_.plan = NewPlan({}, enqueue);
-    const auto result = Trial({stream_.get(), &pool_, 1}, kernel_).Run();
+    const auto result = Trial({&device_, stream_.get(), &pool_, 1}, kernel_).Run();
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->finding, Finding::kPassed)
         << op.name << " " << implementation.name << ": " << FindingName(result->finding) << " "
