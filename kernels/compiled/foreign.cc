@@ -112,7 +112,7 @@ std::string WithoutReasons(absl::string_view log) {
 std::string Explained(absl::string_view log, const CudaSource& source) {
   std::string text = WithoutReasons(log);
   if (absl::StrContains(text, "__nv_name_map("))
-    text = absl::StrCat("each entry must name one kernel of the source: ",
+    text = absl::StrCat("error: each entry must name one kernel of the source: ",
                         absl::StrJoin(source.entries, ", "), "\n", text);
   const bool has_headers = absl::c_any_of(source.options, [](const std::string& option) {
     return absl::StartsWith(option, kIncludePath);

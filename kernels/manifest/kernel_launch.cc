@@ -138,6 +138,17 @@ class Launcher {
   const NamedProblem named_;
 };
 
+std::string TextOf(const AttributeValue& value) {
+  return std::visit(
+      [](const auto& each) -> std::string {
+        if constexpr (std::is_same_v<std::decay_t<decltype(each)>, bool>)
+          return each ? "true" : "false";
+        else
+          return absl::StrCat(each);
+      },
+      value);
+}
+
 }  // namespace
 
 absl::Status CheckTaken(const KernelManifest& manifest, const Problem& problem,
@@ -150,7 +161,8 @@ absl::Status CheckTaken(const KernelManifest& manifest, const Problem& problem,
   for (size_t i = 0; i < values.size(); ++i)
     if (values[i] != problem.attributes[i])
       return Wrong("attributes",
-                   absl::StrCat("the kernel is for another value of ", op.attributes[i].name));
+                   absl::StrCat("the kernel is for ", op.attributes[i].name, "=", TextOf(values[i]),
+                                ", the problem has ", TextOf(problem.attributes[i])));
   const Launcher launcher(manifest, problem, device);
   for (size_t i = 0; i < manifest.requirements.size(); ++i) {
     const IntegerExpression& requirement = manifest.requirements[i];

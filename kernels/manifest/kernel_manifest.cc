@@ -24,6 +24,8 @@ constexpr size_t kNameCharactersMax = 63;
 constexpr size_t kEntryCharactersMax = 256;
 constexpr size_t kEntriesMax = 16;
 constexpr size_t kArgumentsMax = 64;
+// How IntegerExpression says that it does not know a name.
+constexpr absl::string_view kUnknownName = "a known name";
 constexpr size_t kListMax = 16;  // of options, requires and examples
 constexpr size_t kOptionCharactersMax = 128;
 constexpr absl::string_view kOpening = "// warpcall-kernel {";
@@ -171,10 +173,14 @@ class Reader {
     return Parsed(node, IntegerExpression::Parse(text, is_name_));
   }
 
-  static absl::StatusOr<IntegerExpression> Parsed(const JsonNode& node,
-                                                  absl::StatusOr<IntegerExpression> parsed) {
-    if (!parsed.ok()) return node.Wrong(parsed.status().message());
-    return parsed;
+  absl::StatusOr<IntegerExpression> Parsed(const JsonNode& node,
+                                           absl::StatusOr<IntegerExpression> parsed) const {
+    if (parsed.ok()) return parsed;
+    const absl::string_view why = parsed.status().message();
+    return node.Wrong(absl::StrCat(
+        why, absl::EndsWith(why, kUnknownName)
+                 ? absl::StrCat("; for ", manifest_.op->name, " these are ", NamesOf(*manifest_.op))
+                 : ""));
   }
 
   absl::Status ReadFlags() {
@@ -335,7 +341,10 @@ class Reader {
       ASSIGN_OR_RETURN(const std::vector<JsonNode> shapes, each.List());
       std::vector<TensorSpec> inputs;
       std::vector<Dims>& example = manifest_.examples.emplace_back();
-      RETURN_IF_ERROR(CheckCount(each, shapes.size(), 1, manifest_.op->input_names.size()));
+      if (shapes.empty() || shapes.size() > manifest_.op->input_names.size())
+        return each.Wrong(absl::StrCat(
+            "has ", shapes.size(), " entries; it takes a shape for each of ",
+            absl::StrJoin(manifest_.op->input_names, ", "), ", which is a list of sizes"));
       for (const JsonNode& shape : shapes) {
         ASSIGN_OR_RETURN(const std::vector<JsonNode> dims, shape.List());
         RETURN_IF_ERROR(CheckCount(shape, dims.size(), 1, kRankMax));
@@ -358,6 +367,16 @@ class Reader {
     return IsName(*manifest_.op, name);
   };
 };
+
+// "line 3, column 14, at "}"": where a parser stopped, which has read `bytes` bytes.
+std::string PlaceOf(absl::string_view json, size_t bytes) {
+  const size_t at = std::min(json.size(), std::max<size_t>(bytes, 1) - 1);
+  const absl::string_view before = json.substr(0, at);
+  const size_t line_begin = before.rfind('\n') + 1;  // of npos: 0
+  return absl::StrCat(
+      "line ", absl::c_count(before, '\n') + 1, ", column ", at - line_begin + 1,
+      at == json.size() ? ", at its end" : absl::StrCat(", at \"", json.substr(at, 1), "\""));
+}
 
 }  // namespace
 
@@ -386,10 +405,16 @@ absl::StatusOr<KernelManifest> ReadKernelManifest(absl::string_view json, FindOp
   if (json.size() > kJsonBytesMax)
     return absl::InvalidArgumentError(
         absl::StrCat("the manifest has ", json.size(), " bytes; the limit is ", kJsonBytesMax));
-  const Json parsed = Json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded())
+  Json parsed;
+  try {
+    parsed = Json::parse(json.begin(), json.end());
+  } catch (const Json::parse_error& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the manifest is no JSON: ", PlaceOf(json, error.byte)));
+  } catch (const Json::exception&) {  // a number that is too large
     return absl::InvalidArgumentError(
         absl::StrCat("the manifest of ", json.size(), " bytes is no JSON"));
+  }
   const JsonNode root(parsed, "the manifest: ");
   RETURN_IF_ERROR(CheckMembers(root, kMembers));
   KernelManifest manifest;

@@ -1,11 +1,15 @@
 #include "kernels/manifest/kernel_names.h"
 
+#include <iterator>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "proto/common/check.h"
 
@@ -67,6 +71,22 @@ bool IsName(const Op& op, absl::string_view name) {
   int index = 0;
   return FindOperand(op, operand) >= 0 && (member == "rank" || member == "elements" ||
                                            member == "bytes" || ReadIndex(member, &index));
+}
+
+std::string NamesOf(const Op& op) {
+  std::vector<std::string> names(std::begin(kCounts), std::end(kCounts));
+  if (IsProduct(op))
+    for (const absl::string_view name : kProductSizes) names.emplace_back(name);
+  for (const AttributeSpec& attribute : op.attributes)
+    if (std::string name = absl::StrCat(kAttribute, attribute.name); IsName(op, name))
+      names.push_back(std::move(name));
+  const char* const input = op.input_names[0];
+  for (const char* const member : {"shape[i]", "rank", "elements", "bytes"})
+    names.push_back(absl::StrCat(input, ".", member));
+  std::vector<std::string> others(op.input_names.begin() + 1, op.input_names.end());
+  others.push_back("y");
+  return absl::StrCat(absl::StrJoin(names, ", "), ", and of ", absl::StrJoin(others, ", "),
+                      " likewise");
 }
 
 const TensorSpec* NamedProblem::FindTensor(absl::string_view operand) const {

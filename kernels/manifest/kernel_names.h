@@ -1,6 +1,8 @@
 // The names that expressions of a kernel's manifest use, and their values for a problem.
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/op.h"
@@ -14,6 +16,8 @@ int FindOperand(const Op& op, absl::string_view name);
 int FindAttribute(const Op& op, absl::string_view name);
 
 bool IsName(const Op& op, absl::string_view name);
+// The names for people: "rows, cols, ..., x.shape[i], ...".
+std::string NamesOf(const Op& op);
 
 // A problem on a device.
 struct NamedProblem {

@@ -126,8 +126,7 @@ class Judgement {
       absl::StatusOr<manifest::KernelLaunches> launches =
           LaunchesFor(manifest_, problems[i], properties_);
       if (!launches.ok())
-        return Fail(Finding::kInvalidManifest, absl::StrCat("for ", InputsToString(problems[i]),
-                                                            ": ", launches.status().message()));
+        return Fail(Finding::kInvalidManifest, launches.status().message());
       tasks_.push_back({std::move(problems[i]), *std::move(launches), i < timed});
     }
     return {};

@@ -123,7 +123,7 @@ TEST(ForeignCodeTest, RefusalsSayWhatTheAuthorCannotKnow) {
               AllOf(StartsWith(open), HasSubstr("no headers of CUDA (--cuda_include)")));
   EXPECT_EQ(Message(Compiled(Refusal(open), {"--include-path=/y"}).status()), open);
   EXPECT_THAT(Message(Compiled(Refusal("__nv_name_map(2): error: \"f\" is undefined")).status()),
-              StartsWith("each entry must name one kernel of the source: f\n__nv_name_map"));
+              StartsWith("error: each entry must name one kernel of the source: f\n__nv_name_map"));
   EXPECT_THAT(Message(Compiled(Refusal("x.cu(2): error: no")).status()), Not(HasSubstr("entry")));
 }
 

@@ -224,7 +224,7 @@ TEST(KernelManifestTest, OtherProblemsAreRefused) {
   EXPECT_EQ(refusal(SoftmaxOf({4, 64}, DataType::kFloat16)),
             "types: the kernel is not for float16");
   EXPECT_EQ(refusal(SoftmaxOf({4, 64}, DataType::kFloat32, 0)),
-            "attributes: the kernel is for another value of axis");
+            "attributes: the kernel is for axis=-1, the problem has 0");
   EXPECT_EQ(refusal(SoftmaxOf({4, 60})), "the kernel requires cols % 8 == 0, got float32[4,60]");
   EXPECT_EQ(refusal(SoftmaxOf({1, 16392})),
             "the kernel requires cols <= 16384, got float32[1,16392]");
@@ -311,15 +311,20 @@ TEST(KernelManifestTest, ComplaintsNameTheMember) {
               HasSubstr("args[0] names \"z\", which is no operand of softmax: x, y"));
   EXPECT_THAT(complaint("/args/0", "rows"), HasSubstr("args[0] is \"rows\"; it takes OPERAND.ptr"));
   EXPECT_THAT(complaint("/args/0", "rows:i8"), HasSubstr("it takes OPERAND.ptr"));
-  EXPECT_THAT(complaint("/args/0", "m:i32"),
-              HasSubstr("args[0] \"m\", column 1: expected a number or a known name"));
+  EXPECT_THAT(
+      complaint("/args/0", "m:i32"),
+      HasSubstr("args[0] \"m\", column 1: expected a number or a known name; for softmax these are "
+                "rows, cols, elements, sm_count, zero, attr.axis, x.shape[i], x.rank, x.elements, "
+                "x.bytes, and of y likewise"));
   EXPECT_THAT(complaint("/launch/grid", {1, 1, 1, 1}),
               HasSubstr("grid has 4 entries; it takes 1 to 3"));
   EXPECT_THAT(complaint("/launch/grid/0", "ceil(rows)"),
               HasSubstr("launch.grid[0] \"ceil(rows)\", column 1"));
   EXPECT_THAT(complaint("/requires/0", "cols"),
               HasSubstr("requires[0] \"cols\", column 5: expected a comparison"));
-  EXPECT_THAT(complaint("/examples/0", {{0, 4}, {1}}), HasSubstr("examples[0] has 2 entries"));
+  EXPECT_THAT(
+      complaint("/examples/0", {{0, 4}, {1}}),
+      HasSubstr("examples[0] has 2 entries; it takes a shape for each of x, which is a list"));
   EXPECT_THAT(complaint("/examples/0/0", Json::array()), HasSubstr("examples[0][0] has 0 entries"));
   Json json = Json::parse(kSoftmax);
   json.erase("scratch");
@@ -330,7 +335,12 @@ TEST(KernelManifestTest, ComplaintsNameTheMember) {
   EXPECT_THAT(Complaint(json), HasSubstr("args has 65 entries; it takes 1 to 64"));
   EXPECT_THAT(Complaint(Json(std::string(65'536, 'x'))), HasSubstr("the limit is 65536"));
   EXPECT_THAT(std::string(ReadKernelManifest("{", FindTestOp).status().message()),
-              HasSubstr("the manifest of 1 bytes is no JSON"));
+              HasSubstr("the manifest is no JSON: line 1, column 2, at its end"));
+  EXPECT_THAT(
+      std::string(ReadKernelManifest("{\n  \"name\": \"a\",\n}", FindTestOp).status().message()),
+      HasSubstr("the manifest is no JSON: line 3, column 1, at \"}\""));
+  EXPECT_THAT(std::string(ReadKernelManifest("", FindTestOp).status().message()),
+              HasSubstr("the manifest is no JSON: line 1, column 1, at its end"));
 }
 
 TEST(KernelManifestTest, OptionsReadNoFile) {

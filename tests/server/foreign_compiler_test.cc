@@ -255,7 +255,7 @@ TEST_F(ForeignNvrtcTest, ErrorsHaveTheAuthorsLinesAndWarningsAreKept) {
   ASSERT_TRUE(warned.ok()) << warned.status();
   EXPECT_THAT(warned->log, StartsWith("mine.cu(2): warning"));
   EXPECT_THAT(Message(Nvrtc({.source = "__global__ void f() {}", .entries = {"g"}}).status()),
-              StartsWith("each entry must name one kernel of the source: g\n"));
+              StartsWith("error: each entry must name one kernel of the source: g\n"));
 }
 
 constexpr char kTwoKernels[] = R"(

@@ -48,7 +48,10 @@ computes and how it is launched; it is the first comment of the file, or JSON
 in a file of its own (--manifest). The shortest:
 )";
 constexpr char kFooterTail[] =
-    R"(Without --shape the server draws problems from the manifest's examples and the
+    R"(Expressions know rows, cols and elements of the first input, shapes as
+x.shape[0], for matmul and linear m, n, k and batch, and + - * / % ceil(a / b)
+min max next_pow2.
+Without --shape the server draws problems from the manifest's examples and the
 op's own cases. `warpcall help bench` documents SHAPE:
   warpcall push softmax.cu
   warpcall push softmax.cu --shape 4096x1024 --shape '1024x{1024,4096}'
