@@ -274,6 +274,10 @@ int Run(const Globals& globals, const DescribeOptions& options) {
   const bool has_candidate = options.candidate.given();
   if (options.problem.shape.empty() && !has_candidate)
     return UsageError(absl::InvalidArgumentError("--shape is required"));
+  if (options.problem.shape.empty() &&
+      !(options.problem.type.empty() && options.attributes.empty()))
+    return UsageError(
+        absl::InvalidArgumentError("--type and --attribute are of --shape's problem"));
   PushSource source;
   if (has_candidate) {
     auto read = options.candidate.Read(options.problem.kernel);

@@ -147,10 +147,9 @@ struct BenchOptions {
             .TypeName("DURATION");
     if (!tunes)
       candidate
-          .Add(
-              arguments,
-              "Time this kernel of yours, too, once the server has found it right; default others: "
-              "the fastest of the library and of the server's own")
+          .Add(arguments,
+               "Time this kernel of yours, too, once the server has found it right; default beside "
+               "it: the fastest of the library and of the server's own")
           .Excludes(warmup)
           .Excludes(max_noise)
           .Excludes(timeout);

@@ -19,7 +19,6 @@ class CandidateOption {
   Option Add(const Arguments& arguments, const std::string& help);
 
   bool given() const { return !file_.empty(); }
-  const std::string& file() const { return file_; }
   // As ReadPushSource. INVALID_ARGUMENT if the manifest's op is not `kernel`.
   absl::StatusOr<PushSource> Read(const std::string& kernel) const;
 

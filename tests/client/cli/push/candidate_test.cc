@@ -86,6 +86,7 @@ TEST_F(CandidateTest, RefusesWhatHasNoMeaning) {
        {"bench softmax --shape 4 --manifest m.json", "--candidate"},
        {"tune softmax" + candidate, "--candidate"},
        {"describe softmax --implementation cuda" + candidate, "--implementation"},
+       {"describe softmax --type f16 --candidate " + cu_, "--type and --attribute are of --shape"},
        {"profile softmax --trace t.json" + candidate, "--trace"},
        {"profile softmax --request" + candidate, "--request"},
        {"profile softmax --implementation a --implementation b" + candidate,
@@ -99,10 +100,10 @@ TEST_F(CandidateTest, ProfileSaysWhatBoundsIt) {
   EXPECT_EQ(Text(TakeRequest()),
             "problems { inputs { data_type: DATA_TYPE_FLOAT32 shape: 4096 shape: 1024 } }"
             " compare_with: \"none\"");
-  EXPECT_THAT(run.out, AllOf(HasSubstr("softmax on NVIDIA H200 by pushed"),
-                             HasSubstr("Bound by memory: 3.36 TB/s are 83.9% of the 4.00 TB/s"),
-                             HasSubstr("my_softmax"), HasSubstr("10.0 us"),
-                             HasSubstr("a pushed kernel")));
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("softmax on NVIDIA H200 by pushed"),
+                    HasSubstr("Bound by memory: 3.36 TB/s are 83.9% of the 4.00 TB/s"),
+                    HasSubstr("my_softmax"), HasSubstr("10.0 us"), HasSubstr("a pushed kernel")));
 }
 
 TEST_F(CandidateTest, ProfileRefusesAKernelThatIsWrong) {
