@@ -467,7 +467,9 @@ class PushTest(unittest.TestCase):
     def test_the_examples_readme_is_true(self):
         folder = pathlib.Path(ROOT, "client", "examples", "push")
         text = (folder / "README.md").read_text(encoding="utf-8")
-        command, manifest, program = re.findall(r"```\n(.*?)```", text, re.S)
+        # Other blocks, which show outputs and a signature, name their language.
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M)
+        command, manifest, program = [block for language, block in blocks if not language]
         self.assertTrue((folder / "gelu_naive.cu").read_text(encoding="utf-8").startswith(manifest))
         self.assertEqual(set(re.findall(r"^\| `(\w+\.cu)`", text, re.M)), {path.name for path in folder.glob("*.cu")})
         done = self.python("-c", program.replace("connect()", f"connect({self.serve(LIFE)!r})"))
