@@ -235,14 +235,12 @@ int RunCandidate(const Site& site, const PushSource& source,
   call.device = options.device;
   {
     const Progress progress(absl::StrCat("pushing ", source.path, " to ", globals.server));
-    report.status = site.time_left->Spend([&](absl::Duration timeout) {
+    absl::StatusOr<CandidateResult> result = site.time_left->Spend([&](absl::Duration timeout) {
       call.timeout = timeout;
-      const auto take = [&report](const client::PushEvent& event) {
-        report.events.push_back(event);
-        return absl::OkStatus();
-      };
-      return site.client->Push(call, {.event = take}).status();
+      return PushCandidate(call, nullptr, site.client);
     });
+    report.status = result.status();
+    if (result.ok()) report.events = std::move(result->events);
   }
   if (!report.status.ok()) return Refused(report.status);
   return PrintCandidate(globals, options, report);

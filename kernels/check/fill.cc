@@ -7,7 +7,6 @@
 #include <random>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "kernels/common/saturate.h"
 #include "proto/common/dispatch.h"
 
@@ -17,7 +16,7 @@ namespace {
 // Limits the special values per tensor, so that in long rows and sums some results stay
 // finite.
 constexpr int64_t kSpecialsMax = 24;
-// Where several threads fill a tensor.
+// Threads that fill a tensor together begin with a new seed after so many.
 constexpr int64_t kElementsOfASeed = int64_t{1} << 16;
 
 template <typename T>
@@ -97,15 +96,15 @@ int64_t SpikeAt(int64_t i, const TensorSpec& spec, std::mt19937_64& random) {
   return place >= 0 && place < length ? place : places[3];
 }
 
-// Rows [begin, end) of a tensor; likewise FillAlike.
-struct Rows {
+// Rows or elements [begin, end) of a tensor.
+struct Part {
   const TensorSpec& spec;
   int64_t begin;
   int64_t end;
 };
 
 template <typename T>
-void FillSpikes(const Rows& rows, std::mt19937_64& random, T* data) {
+void FillSpikes(const Part& rows, std::mt19937_64& random, T* data) {
   const int64_t length = rows.spec.dims.back();
   std::fill(data + rows.begin * length, data + rows.end * length, FromFloat<T>(-20.0f));
   for (int64_t i = rows.begin; i < rows.end; ++i)
@@ -113,7 +112,7 @@ void FillSpikes(const Rows& rows, std::mt19937_64& random, T* data) {
 }
 
 template <typename T>
-void FillAlike(const Rows& rows, std::mt19937_64& random, T* data) {
+void FillAlike(const Part& rows, std::mt19937_64& random, T* data) {
   constexpr uint32_t kUnits[] = {1, 2, 16};
   constexpr int kShift = sizeof(T) == 4 ? 0 : 16;
   std::uniform_real_distribution<float> exponent(-1, 4);
@@ -134,26 +133,31 @@ T Pattern(int64_t i) {
   return FromPattern<T>(sizeof(T) == 4 ? bits * kFloatStep : bits << 16);
 }
 
-bool IsByRows(Fill fill) { return fill == Fill::kSpikes || fill == Fill::kAlike; }
-
+// For fills that know no rows.
 template <typename T>
-void FillRows(const Rows& rows, Fill fill, std::mt19937_64& random, T* data) {
-  if (fill == Fill::kSpikes) return FillSpikes(rows, random, data);
-  FillAlike(rows, random, data);
-}
-
-// For fills that know no rows: the elements from the tensor's `first` on.
-template <typename T>
-void FillElements(Fill fill, int64_t first, std::mt19937_64& random, absl::Span<T> data) {
+void FillElements(const Part& elements, Fill fill, std::mt19937_64& random, T* data) {
   std::normal_distribution<float> normal(0, fill == Fill::kBroad ? 20.0f : 1.0f);
-  for (size_t i = 0; i < data.size(); ++i) {
+  for (int64_t i = elements.begin; i < elements.end; ++i) {
     data[i] = fill == Fill::kWide       ? Wide<T>(random)
-              : fill == Fill::kPatterns ? Pattern<T>(first + static_cast<int64_t>(i))
+              : fill == Fill::kPatterns ? Pattern<T>(i)
               : fill == Fill::kSubnormal
                   ? FromPattern<T>(static_cast<uint32_t>(random()) & ~kExponent<T>)
               : fill == Fill::kLarge ? FromFloat<T>(normal(random) * kLargeScale<T>)
                                      : FromFloat<T>(normal(random));
   }
+}
+
+bool IsByRows(Fill fill) { return fill == Fill::kSpikes || fill == Fill::kAlike; }
+
+// Elements of what a fill makes at once: a row, or an element.
+int64_t UnitOf(const TensorSpec& spec, Fill fill) { return IsByRows(fill) ? spec.dims.back() : 1; }
+
+// Fills the units of a part of the tensor.
+template <typename T>
+void FillPart(const Part& part, Fill fill, std::mt19937_64& random, T* data) {
+  if (fill == Fill::kSpikes) return FillSpikes(part, random, data);
+  if (fill == Fill::kAlike) return FillAlike(part, random, data);
+  FillElements(part, fill, random, data);
 }
 
 }  // namespace
@@ -164,9 +168,7 @@ void FillInput(const TensorSpec& spec, Fill fill, uint64_t seed, void* data) {
   std::mt19937_64 random(seed);
   DispatchDataType(spec.data_type, [&]<typename T>(T) {
     T* const values = static_cast<T*>(data);
-    if (IsByRows(fill))
-      return FillRows({spec, 0, elements / spec.dims.back()}, fill, random, values);
-    FillElements(fill, 0, random, absl::MakeSpan(values, static_cast<size_t>(elements)));
+    FillPart({spec, 0, elements / UnitOf(spec, fill)}, fill, random, values);
     if (fill == Fill::kSpecial) ScatterSpecials(values, elements, random);
   });
 }
@@ -175,7 +177,7 @@ void FillInput(const TensorSpec& spec, Filling filling, void* data, cpu::ThreadP
   const auto [fill, seed] = filling;
   const int64_t elements = spec.elements();
   if (elements <= kElementsOfASeed) return FillInput(spec, fill, seed, data);
-  const int64_t unit = IsByRows(fill) ? spec.dims.back() : 1;
+  const int64_t unit = UnitOf(spec, fill);
   const int64_t units = elements / unit;
   const int64_t together = CeilDivide(kElementsOfASeed, unit);
   std::mt19937_64 random(seed);
@@ -186,13 +188,7 @@ void FillInput(const TensorSpec& spec, Filling filling, void* data, cpu::ThreadP
     pool.ParallelFor(static_cast<int64_t>(seeds.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         std::mt19937_64 own(seeds[static_cast<size_t>(i)]);
-        const int64_t first = i * together;
-        const int64_t last = std::min(units, first + together);
-        if (IsByRows(fill))
-          FillRows({spec, first, last}, fill, own, values);
-        else
-          FillElements(fill, first, own,
-                       absl::MakeSpan(values + first, static_cast<size_t>(last - first)));
+        FillPart({spec, i * together, std::min(units, (i + 1) * together)}, fill, own, values);
       }
     });
     if (fill == Fill::kSpecial) ScatterSpecials(values, elements, random);

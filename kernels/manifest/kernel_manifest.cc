@@ -24,8 +24,6 @@ constexpr size_t kNameCharactersMax = 63;
 constexpr size_t kEntryCharactersMax = 256;
 constexpr size_t kEntriesMax = 16;
 constexpr size_t kArgumentsMax = 64;
-// How IntegerExpression says that it does not know a name.
-constexpr absl::string_view kUnknownName = "a known name";
 constexpr size_t kListMax = 16;  // of options, requires and examples
 constexpr size_t kOptionCharactersMax = 128;
 constexpr absl::string_view kOpening = "// warpcall-kernel {";
@@ -176,11 +174,11 @@ class Reader {
   absl::StatusOr<IntegerExpression> Parsed(const JsonNode& node,
                                            absl::StatusOr<IntegerExpression> parsed) const {
     if (parsed.ok()) return parsed;
-    const absl::string_view why = parsed.status().message();
     return node.Wrong(absl::StrCat(
-        why, absl::EndsWith(why, kUnknownName)
-                 ? absl::StrCat("; for ", manifest_.op->name, " these are ", NamesOf(*manifest_.op))
-                 : ""));
+        parsed.status().message(),
+        met_unknown_name_
+            ? absl::StrCat("; for ", manifest_.op->name, " these are ", NamesOf(*manifest_.op))
+            : ""));
   }
 
   absl::Status ReadFlags() {
@@ -364,8 +362,11 @@ class Reader {
   const JsonNode& root_;
   KernelManifest& manifest_;
   const std::function<bool(absl::string_view)> is_name_ = [this](absl::string_view name) {
-    return IsName(*manifest_.op, name);
+    const bool is_known = IsName(*manifest_.op, name);
+    met_unknown_name_ |= !is_known;
+    return is_known;
   };
+  bool met_unknown_name_ = false;  // then the manifest is refused
 };
 
 // "line 3, column 14, at "}"": where a parser stopped, which has read `bytes` bytes.

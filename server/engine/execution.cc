@@ -19,7 +19,7 @@ namespace {
 // Larger workspaces are returned after the job, so that one odd request does not keep memory for
 // good. A device that pools its memory gets all workspaces back.
 constexpr size_t kWorkspaceKeptBytesMax = size_t{256} << 20;
-// Of a lane.
+// A lane has so much device memory that lies at one place for good.
 constexpr size_t kFixedBytes = size_t{1} << 20;
 // Pushback when device memory is short: about one large job's time.
 constexpr int64_t kMemoryPushbackMs = 200;
@@ -52,7 +52,7 @@ absl::Status RefuseForMemory(absl::Status status) {
 
 struct Execution::Placement {
   // Where an operand comes from or goes to: the same for two jobs on the same memory.
-  const char* Home(size_t i) const { return staging[i] == nullptr ? operands[i] : staging[i]; }
+  char* Home(size_t i) const { return staging[i] == nullptr ? operands[i] : staging[i]; }
 
   absl::InlinedVector<char*, 3> staging;   // per operand, inputs first; null: it is not there
   absl::InlinedVector<char*, 3> operands;  // where kernels see them
@@ -60,13 +60,13 @@ struct Execution::Placement {
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
   absl::InlinedVector<Buffer, 3> device_memory;
+  bool repeats = true;  // all of this lies at the same place when the job comes again
   // Indexed by Cut::KindOf; kept until the device is done with the job.
   PlanPtr plans[2];
 };
 
 struct Execution::Cut {
   bool mirrored = false;  // operands lie in device memory and are copied
-  bool small = false;     // mirrored operands are few bytes, so that a recording may copy them
   Rounds rounds;
   const Problem* whole = nullptr;
   absl::InlinedVector<Problem, 2> parts;  // if more than one round: all but the last, and the last
@@ -120,11 +120,7 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
     if (device_->pools_memory() || workspace_.bytes() > kWorkspaceKeptBytesMax)
       workspace_ = Buffer();
   };
-  Cut cut = CutUp(job, mirrored);
-  size_t copied_bytes = 0;
-  for (const StagingRange& range : staging) copied_bytes += range.bytes;
-  cut.small = copied_bytes <= RecordedCopies::kBytesMax;
-  fixed_used_ = 0;
+  const Cut cut = CutUp(job, mirrored);
   absl::StatusOr<Placement> placement = [&] {
     const Phase phase("place", job.key.id);
     return Place(job, staging, cut);
@@ -151,6 +147,11 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
                                                       absl::Span<const StagingRange> staging,
                                                       const Cut& cut) {
   Placement placement;
+  fixed_used_ = 0;
+  size_t copied_bytes = 0;
+  for (const StagingRange& range : staging) copied_bytes += range.bytes;
+  // A recording copies no more.
+  const bool is_small = copied_bytes <= RecordedCopies::kBytesMax;
   for (size_t i = 0; i < staging.size(); ++i) {
     if (job.IsResident(i)) {
       RETURN_IF_ERROR(job.residents[i].content->Allocate(
@@ -165,7 +166,7 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
     placement.operands.push_back(range.data);
     placement.bytes.push_back(range.bytes);
     if (!cut.mirrored) continue;
-    if (cut.small) {
+    if (is_small) {
       ASSIGN_OR_RETURN(char* const fixed, TakeFixed(range.bytes));
       if (fixed != nullptr) {
         placement.operands.back() = fixed;
@@ -174,6 +175,7 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
     }
     Buffer memory;
     ASSIGN_OR_RETURN(memory, stream_->AllocateMemory(range.bytes));
+    placement.repeats = false;
     placement.operands.back() = static_cast<char*>(memory.data());
     placement.device_memory.push_back(std::move(memory));
   }
@@ -192,11 +194,10 @@ absl::Status Execution::MakePlans(const Job& job, const Cut& cut, Placement* pla
   };
   RETURN_IF_ERROR(make(0));
   if (!cut.parts.empty()) RETURN_IF_ERROR(make(cut.rounds.count - 1));
-  if (workspace_bytes <= kFixedBytes) {
-    ASSIGN_OR_RETURN(placement->workspace, TakeFixed(workspace_bytes));
-  }
-  if (placement->workspace == nullptr) {
+  ASSIGN_OR_RETURN(placement->workspace, TakeFixed(workspace_bytes));
+  if (placement->workspace == nullptr && workspace_bytes > 0) {
     ASSIGN_OR_RETURN(placement->workspace, Workspace(workspace_bytes));
+    placement->repeats = false;
   }
   placement->workspace_bytes = workspace_bytes;
   return absl::OkStatus();
@@ -211,11 +212,6 @@ absl::StatusOr<char*> Execution::TakeFixed(size_t bytes) {
   char* const memory = static_cast<char*>(fixed_.data()) + fixed_used_;
   fixed_used_ += aligned;
   return memory;
-}
-
-bool Execution::IsFixed(const void* memory) const {
-  const auto* const begin = static_cast<const char*>(fixed_.data());
-  return begin != nullptr && memory >= begin && memory < begin + kFixedBytes;
 }
 
 absl::StatusOr<PlanPtr> Execution::MakePlan(const Job& job, const Piece& piece) {
@@ -265,17 +261,14 @@ absl::Status Execution::Wait(const Job& job) {
 
 absl::Status Execution::Enqueue(const Job& job, const Placement& placement, const Cut& cut) {
   const Phase phase("enqueue", job.key.id);
-  // Memory that is not fixed may lie elsewhere when the job repeats.
-  const bool replayable = placement.plans[0]->traits().may_be_replayed && cut.rounds.count == 1 &&
-                          placement.device_memory.empty() &&
-                          (placement.workspace == nullptr || IsFixed(placement.workspace));
-  if (replayable && stream_->records()) {
+  if (placement.plans[0]->traits().may_be_replayed && placement.repeats && cut.rounds.count == 1 &&
+      stream_->records()) {
     const Piece piece(placement, cut, 0);
     Operands homes;
     for (size_t i = 0; i < piece.operands.inputs.size(); ++i)
       homes.inputs.push_back(placement.Home(i));
     for (size_t i = 0; i < piece.operands.outputs.size(); ++i)
-      homes.outputs.push_back(const_cast<char*>(placement.Home(piece.operands.inputs.size() + i)));
+      homes.outputs.push_back(placement.Home(piece.operands.inputs.size() + i));
     const int recording = repeats_.RecordingOf(placement.plans[0], homes,
                                                [&] { return Record(job, placement, piece); });
     if (recording >= 0) return stream_->Replay(recording);

@@ -42,7 +42,6 @@ class Execution final : public Executor {
   // Memory of the device that a job has at the same place when it repeats; null if there is not
   // enough of it, or if the stream records nothing.
   absl::StatusOr<char*> TakeFixed(size_t bytes);
-  bool IsFixed(const void* memory) const;
   absl::StatusOr<int> Record(const Job& job, const Placement& placement, const Piece& piece);
   absl::Status RunPlaced(const Job& job, const Cut& cut, const Placement& placement);
   absl::Status Enqueue(const Job& job, const Placement& placement, const Cut& cut);

@@ -140,8 +140,8 @@ class LineReader {
   bool at_end_ = false;
 };
 
-// While it lives, the system tells of processes that have ended, which it otherwise forgets where
-// this process has children of its own (process/child.h).
+// Lets waitpid learn how a process has ended, as long as it lives. A process that has started a
+// process::Child ignores SIGCHLD, and the system then forgets processes that end.
 class ToldOfEnds {
  public:
   ToldOfEnds() : before_(std::signal(SIGCHLD, SIG_DFL)) {}

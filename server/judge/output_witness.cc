@@ -18,7 +18,7 @@ constexpr size_t kShifts = 4096;
 constexpr char kRemains = '\xFF';
 constexpr char kOtherRemains = '\0';
 constexpr size_t kRemainsBytes = size_t{1} << 20;
-// For each sample.
+// A sample gets so much time to be compared with the definition.
 constexpr int64_t kTruthNsMax = 2'000'000;
 // Outputs that are kept on the device at a time: one at least, and no more than this.
 constexpr size_t kKeptBytesMax = size_t{64} << 20;

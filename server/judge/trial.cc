@@ -29,7 +29,7 @@ constexpr size_t kBandBytes = 4096;
 constexpr size_t kShifts = 16;
 constexpr uint8_t kPatternByte = 0xA5;
 constexpr size_t kQuarters = 4;
-// Compared by one thread at a time.
+// One thread compares so many at a time.
 constexpr int64_t kElementsTogether = int64_t{1} << 14;
 
 size_t Aligned(size_t bytes) {
@@ -83,7 +83,7 @@ void FillRandom(std::mt19937_64& random, char* data, size_t bytes) {
   std::memcpy(data + at, &word, bytes - at);
 }
 
-// Large memories are handled by many threads.
+// Many threads copy and compare large memories, each so many bytes at a time.
 constexpr int64_t kBytesTogether = int64_t{1} << 18;
 
 void CopyBytes(const char* from, size_t bytes, char* to, cpu::ThreadPool* pool) {
@@ -139,7 +139,7 @@ struct Trial::Placement {
   size_t end() const { return offsets.back() + sizes.back() + kBandBytes; }
 };
 
-// What comparing some elements has found.
+// Counts what a comparison of some elements finds.
 struct Trial::Tally {
   std::array<int64_t, TrialResult::kBins> histogram = {};
   double max_error = 0;

@@ -333,13 +333,13 @@ void TunePoint(client::Client* client, const std::string& title, client::Cancell
 // point's error.
 void TakeCandidate(const PushSource& source, const CandidateResult& result, BenchPoint* point) {
   client::BenchmarkReport& report = point->report;
-  const v1::PushTimed& timed = result.timed.timed();
+  const v1::PushTimed& timed = result.timed();
   *report.mutable_results() = timed.results();
   report.set_ceiling_bytes_per_second(timed.ceiling_bytes_per_second());
   report.set_flops_ceiling(timed.flops_ceiling());
-  *report.mutable_stamp() = result.verdict.stamp();
+  *report.mutable_stamp() = result.verdict().stamp();
   // A push does not say on which of several devices it ran.
-  report.set_device(point->call.device.empty() ? result.verdict.stamp().device_description()
+  report.set_device(point->call.device.empty() ? result.verdict().stamp().device_description()
                                                : point->call.device);
   if (result.passed()) return;
   point->status = absl::FailedPreconditionError(absl::StrCat(source.path, ": ", result.WhyNot()));
@@ -347,7 +347,7 @@ void TakeCandidate(const PushSource& source, const CandidateResult& result, Benc
   client::BenchmarkResult wrong;
   wrong.set_implementation(report.results(0).implementation());
   wrong.set_family(report.results(0).family());
-  wrong.set_error(result.verdict.status());
+  wrong.set_error(result.verdict().status());
   *report.mutable_results(0) = std::move(wrong);
 }
 

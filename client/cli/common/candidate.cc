@@ -30,8 +30,15 @@ client::PushCall CallOf(const PushSource& source) {
   return {.code = source.code, .manifest_json = source.manifest_json};
 }
 
+const v1::PushTimed& CandidateResult::timed() const {
+  for (const client::PushEvent& event : events)
+    if (event.has_timed()) return event.timed();
+  return v1::PushTimed::default_instance();
+}
+
 std::string CandidateResult::WhyNot() const {
-  return absl::StrCat(verdict.status(), verdict.reason().empty() ? "" : ": ", verdict.reason());
+  return absl::StrCat(verdict().status(), verdict().reason().empty() ? "" : ": ",
+                      verdict().reason());
 }
 
 absl::StatusOr<CandidateResult> PushCandidate(const client::PushCall& call,
@@ -39,18 +46,12 @@ absl::StatusOr<CandidateResult> PushCandidate(const client::PushCall& call,
                                               client::Client* client) {
   CandidateResult result;
   const auto take = [&result](const client::PushEvent& event) {
-    if (event.has_compiled()) {
-      result.compiled.push_back(event.compiled());
-      Progress::ShowInLast("candidate compiled");
-    } else if (event.has_checked()) {
-      Progress::ShowInLast("candidate checked");
-    } else if (event.has_timed()) {
-      result.timed = event;
-    }
+    result.events.push_back(event);
+    if (event.has_compiled()) Progress::ShowInLast("candidate compiled");
+    if (event.has_checked()) Progress::ShowInLast("candidate checked");
     return absl::OkStatus();
   };
-  ASSIGN_OR_RETURN(result.verdict,
-                   client->Push(call, {.event = take, .cancellation = cancellation}));
+  RETURN_IF_ERROR(client->Push(call, {.event = take, .cancellation = cancellation}).status());
   return result;
 }
 

@@ -30,12 +30,14 @@ class CandidateOption {
 // A call with the code and manifest of `source`.
 client::PushCall CallOf(const PushSource& source);
 
+// A push of one problem that has come to its verdict.
 struct CandidateResult {
-  std::vector<v1::PushCompiled> compiled = {};  // one for each type
-  client::PushEvent timed = {};                 // without a PushTimed if it was not timed
-  client::PushVerdict verdict = {};
+  std::vector<client::PushEvent> events = {};  // the verdict last
 
-  bool passed() const { return verdict.status() == "PASSED"; }
+  const client::PushVerdict& verdict() const { return events.back().verdict(); }
+  // Without results if the kernel was not timed.
+  const v1::PushTimed& timed() const;
+  bool passed() const { return verdict().status() == "PASSED"; }
   // "INCORRECT_NUMERICAL: ..."; of a verdict that is not PASSED.
   std::string WhyNot() const;
 };

@@ -191,7 +191,7 @@ absl::StatusOr<Profiled> ProfileOne(client::ProfileCall call, const Server& serv
   return profiled;
 }
 
-// What a push tells of a kernel, as a profile of one run of it.
+// Returns what a push tells of a kernel as a profile of one run.
 Profiled ProfileOf(const CandidateResult& result, const client::BenchmarkResult& times) {
   Profiled profiled{.kernel = {}, .iterations_asked = 0};
   client::ProfileReport& report = profiled.report;
@@ -209,8 +209,9 @@ Profiled ProfileOf(const CandidateResult& result, const client::BenchmarkResult&
   row.set_dram_throughput(-1);
   client::Description& plan = profiled.plan;
   *plan.mutable_launch() = times.launch();
-  const int type = result.timed.timed().problem().inputs(0).data_type();
-  for (const v1::PushCompiled& compiled : result.compiled) {
+  const int type = result.timed().problem().inputs(0).data_type();
+  for (const client::PushEvent& event : result.events) {
+    const v1::PushCompiled& compiled = event.compiled();
     if (compiled.data_type() != type) continue;
     row.set_name(compiled.kernel());
     row.set_registers_per_thread(compiled.registers_per_thread());
@@ -235,7 +236,7 @@ absl::StatusOr<Profiled> ProfileCandidate(const PushSource& source, const client
     return PushCandidate(push, nullptr, server.client);
   }));
   if (!result.passed()) return absl::FailedPreconditionError(result.WhyNot());
-  const v1::PushTimed& timed = result.timed.timed();
+  const v1::PushTimed& timed = result.timed();
   if (timed.results_size() == 0 || !timed.results(0).error().empty())
     return absl::FailedPreconditionError(absl::StrCat(
         source.path, " is right and was not timed",
@@ -245,7 +246,7 @@ absl::StatusOr<Profiled> ProfileCandidate(const PushSource& source, const client
   const auto devices = server.time_left->Spend(
       [&](absl::Duration timeout) { return server.client->ListDevices(timeout); });
   // A push does not say on which of several equal devices it ran.
-  const std::string& description = result.verdict.stamp().device_description();
+  const std::string& description = result.verdict().stamp().device_description();
   if (devices.ok())
     for (const client::DeviceInfo& device : *devices)
       if (push.device.empty() ? device.description == description : device.name == push.device)

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "kernels/cuda/compare.h"
+#include "kernels/cuda/stream_kernels.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 

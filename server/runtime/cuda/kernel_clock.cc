@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/timestamp.h"
+#include "kernels/cuda/stream_kernels.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 

@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/timestamp.h"
+#include "kernels/cuda/stream_kernels.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 

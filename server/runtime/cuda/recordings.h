@@ -13,7 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/timestamp.h"
+#include "kernels/cuda/stream_kernels.h"
 #include "proto/common/check.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/cuda_handles.h"

@@ -164,7 +164,7 @@ TEST_F(TrialTest, WorkThatIsDoneOnceIsFound) {
   });
 }
 
-// What it keeps is of the last launch alone, which most have elsewhere.
+// The kernel remembers the last launch alone, and most launches lie elsewhere.
 TEST_F(TrialTest, WorkThatIsLeftOutWhereTheLastLaunchWasIsFound) {
   ExpectFound(Finding::kIncorrect, [] {
     return [last = static_cast<const float*>(nullptr)](const Call& call) mutable {

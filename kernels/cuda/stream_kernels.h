@@ -1,4 +1,5 @@
-// The GPU's own clock, read in a stream's order.
+// Kernels that streams enqueue for themselves: the GPU's own clock, read in their order, small
+// copies, and a comparison of memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -44,5 +45,15 @@ absl::Status EnqueueBegin(cudaStream_t stream, const SmallCopies& inputs, WorkTi
 // sees everything that ran on the stream before, too.
 absl::Status EnqueueReport(cudaStream_t stream, const SmallCopies& outputs, const WorkTimes* times,
                            WorkTimes* report);
+
+struct Memories {
+  const void* a;  // aligned to 16 bytes, as b is
+  const void* b;
+  size_t bytes;
+};
+
+// Enqueues a comparison. Writes 1 to *differs, in host memory that is mapped for the device, if a
+// byte differs; otherwise leaves it.
+absl::Status EnqueueCompare(cudaStream_t stream, const Memories& memories, uint32_t* differs);
 
 }  // namespace warpcall::cuda
