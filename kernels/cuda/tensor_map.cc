@@ -1,13 +1,11 @@
 #include "kernels/cuda/tensor_map.h"
 
-#include <cuda_runtime_api.h>
-
 #include <limits>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/driver_function.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
@@ -19,6 +17,7 @@ constexpr int64_t kSizeMax = std::numeric_limits<int32_t>::max() - 1024;
 constexpr int64_t kStrideBytesMax = (int64_t{1} << 40) - 16;
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
+constexpr unsigned kEncodeVersion = 12000;
 
 int64_t BytesOfElement(const MatrixStack& stack) {
   return static_cast<int64_t>(ElementBytes(stack.data_type));
@@ -34,21 +33,6 @@ CUtensorMapDataType TypeOf(DataType type) {
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   }
   AbortOnDataType(type);
-}
-
-// The driver is reached through the runtime alone: nothing is linked with it, so that the server
-// starts where there is none.
-absl::StatusOr<Encode> FindEncode() {
-  constexpr unsigned kVersion = 12000;
-  void* address = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  RETURN_IF_ERROR(ToStatus(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &address,
-                                                            kVersion, cudaEnableDefault, &found),
-                           "looking for the driver's cuTensorMapEncodeTiled"));
-  if (found != cudaDriverEntryPointSuccess || address == nullptr)
-    return absl::FailedPreconditionError(
-        absl::StrCat("the driver has no cuTensorMapEncodeTiled of version ", kVersion));
-  return reinterpret_cast<Encode>(address);
 }
 
 }  // namespace
@@ -73,7 +57,8 @@ absl::Status MakeMap(const MatrixStack& stack, const void* data, const MapBox& b
   WARPCALL_DCHECK(box.rows > 0 && box.rows <= 256, box.rows);
   WARPCALL_DCHECK(reinterpret_cast<uintptr_t>(data) % 16 == 0, data);
   WARPCALL_DCHECK(!box.swizzled || box.row_bytes == kMapRowBytes, box.row_bytes);
-  static const absl::StatusOr<Encode>& encode = *new absl::StatusOr<Encode>(FindEncode());
+  static const absl::StatusOr<Encode>& encode = *new absl::StatusOr<Encode>(
+      FindDriverFunction<Encode>("cuTensorMapEncodeTiled", kEncodeVersion));
   RETURN_IF_ERROR(encode.status());
   const auto unsigned64 = [](int64_t value) { return static_cast<cuuint64_t>(value); };
   const cuuint64_t sizes[] = {unsigned64(stack.columns), unsigned64(stack.rows),

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/driver_function.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/loaded_kernel.h"
 #include "proto/common/status_macros.h"
@@ -23,24 +24,10 @@ using cuda::ToStatus;
 constexpr unsigned kParameterInfoVersion = 12040;
 using ParameterInfo = CUresult (*)(CUkernel, size_t index, size_t* offset, size_t* bytes);
 
-// The driver is reached through the runtime alone: nothing is linked with it, so that the server
-// starts where there is none.
-absl::StatusOr<ParameterInfo> FindParameterInfo() {
-  void* address = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  RETURN_IF_ERROR(
-      ToStatus(cudaGetDriverEntryPointByVersion("cuKernelGetParamInfo", &address,
-                                                kParameterInfoVersion, cudaEnableDefault, &found),
-               "looking for the driver's cuKernelGetParamInfo"));
-  if (found != cudaDriverEntryPointSuccess || address == nullptr)
-    return absl::FailedPreconditionError(
-        absl::StrCat("the driver has no cuKernelGetParamInfo of version ", kParameterInfoVersion));
-  return reinterpret_cast<ParameterInfo>(address);
-}
-
 // A kernel that gets fewer parameters than it has reads beyond them.
 absl::Status CheckParameters(const Image& image, cudaKernel_t kernel) {
-  ASSIGN_OR_RETURN(const ParameterInfo info, FindParameterInfo());
+  ASSIGN_OR_RETURN(const auto info, cuda::FindDriverFunction<ParameterInfo>("cuKernelGetParamInfo",
+                                                                            kParameterInfoVersion));
   std::vector<size_t> real;
   size_t offset = 0;
   size_t bytes = 0;

@@ -130,13 +130,16 @@ std::string OperandName(const TrialKernel& kernel, size_t operand) {
 
 }  // namespace
 
-// Where the operands of a launch lie in the memory: inputs, the output, scratch. Everything else is
-// band.
+// Where the operands of a launch lie: inputs, the output, scratch. Everything else between the
+// memory's image and its end is band.
 struct Trial::Placement {
-  std::vector<size_t> offsets;
+  std::vector<size_t> offsets;  // in the image, by operand
   std::vector<size_t> sizes;
+  std::vector<size_t> order;  // of operands, by address
+  size_t begin = 0;           // of the image in the memory
+  size_t end = 0;             // of the image
 
-  size_t end() const { return offsets.back() + sizes.back() + kBandBytes; }
+  size_t EndOf(size_t operand) const { return offsets[operand] + sizes[operand]; }
 };
 
 // Counts what a comparison of some elements finds.
@@ -198,8 +201,8 @@ absl::StatusOr<TrialResult> Trial::Run() {
     for (int run = 0; run < 2 && !failed(); ++run) {
       // The first of each kind where the launch before it found another kind's inputs; the second
       // elsewhere.
-      if (run > 0) shift_ = (shift_ + 1 + Random() % kShifts) % (kShifts + 1);
-      const Placement placement = Place(shift_);
+      if (run > 0) Move();
+      const Placement placement = Place();
       RETURN_IF_ERROR(Launch(placement, NextRemains()));
       if (failed()) break;
       if (run == 0) Expect();
@@ -226,8 +229,16 @@ absl::StatusOr<TrialResult> Trial::Run() {
 }
 
 absl::Status Trial::Prepare() {
-  const size_t bytes = Place(kShifts).end();
-  ASSIGN_OR_RETURN(memory_, site_.stream->AllocateMemory(bytes));
+  shift_ = kShifts;
+  const size_t bytes = Aligned(Place().end);
+  shift_ = 0;
+  absl::StatusOr<Buffer> guarded = site_.device->AllocateGuarded(bytes);
+  if (guarded.ok()) {
+    memory_ = *std::move(guarded);
+    is_guarded_ = at_the_end_ = true;
+  } else {
+    ASSIGN_OR_RETURN(memory_, site_.stream->AllocateMemory(bytes));
+  }
   // Every launch copies all of it there and back.
   ASSIGN_OR_RETURN(before_, site_.device->AllocateStaging(bytes));
   ASSIGN_OR_RETURN(after_, site_.device->AllocateStaging(bytes));
@@ -247,17 +258,31 @@ bool Trial::IsSampled() const {
          kernel_.op->work(problem).flops > kFlopsMax;
 }
 
-Trial::Placement Trial::Place(size_t shift) const {
+// Where the memory is guarded, an input ends with it every other time, each in its turn.
+void Trial::Move() {
+  shift_ = (shift_ + 1 + Random() % kShifts) % (kShifts + 1);
+  if (!is_guarded_) return;
+  at_the_end_ = !at_the_end_;
+  if (at_the_end_) last_input_ = (last_input_ + 1) % kernel_.problem->inputs.size();
+}
+
+Trial::Placement Trial::Place() const {
   Placement placement;
-  size_t at = kBandBytes + shift * kOperandAlignmentBytes;
-  const auto add = [&](size_t bytes) {
-    placement.offsets.push_back(at);
-    placement.sizes.push_back(bytes);
-    at = Aligned(at + bytes + kBandBytes);
-  };
-  for (const TensorSpec& input : kernel_.problem->inputs) add(input.bytes());
-  add(kernel_.problem->outputs[0].bytes());
-  add(kernel_.plan->traits().workspace_bytes);
+  for (const TensorSpec& input : kernel_.problem->inputs) placement.sizes.push_back(input.bytes());
+  placement.sizes.push_back(kernel_.problem->outputs[0].bytes());
+  placement.sizes.push_back(kernel_.plan->traits().workspace_bytes);
+  placement.offsets.resize(placement.sizes.size());
+  for (size_t i = 0; i < placement.sizes.size(); ++i)
+    if (i != last_input_) placement.order.push_back(i);
+  placement.order.push_back(last_input_);
+  size_t at = kBandBytes + shift_ * kOperandAlignmentBytes;
+  for (const size_t operand : placement.order) {
+    placement.offsets[operand] = at;
+    at = Aligned(at + placement.sizes[operand] + kBandBytes);
+  }
+  const size_t end = placement.EndOf(last_input_);
+  placement.end = at_the_end_ ? Aligned(end) : end + kBandBytes;
+  placement.begin = at_the_end_ ? memory_.bytes() - placement.end : 0;
   return placement;
 }
 
@@ -333,11 +358,11 @@ void Trial::WriteRemains(Remains remains, char* data, size_t bytes) {
 void Trial::WriteImage(const Placement& placement, Remains remains) {
   char* const image = static_cast<char*>(before_.data());
   size_t band = 0;
-  for (size_t i = 0; i < placement.offsets.size(); ++i) {
-    FillRandom(random_, image + band, placement.offsets[i] - band);
-    band = placement.offsets[i] + placement.sizes[i];
+  for (const size_t operand : placement.order) {
+    FillRandom(random_, image + band, placement.offsets[operand] - band);
+    band = placement.EndOf(operand);
   }
-  FillRandom(random_, image + band, placement.end() - band);
+  FillRandom(random_, image + band, placement.end - band);
   for (size_t i = 0; i < inputs_.size(); ++i)
     CopyBytes(inputs_[i].data(), inputs_[i].size(), image + placement.offsets[i], site_.pool);
   const size_t output = inputs_.size();
@@ -348,8 +373,8 @@ void Trial::WriteImage(const Placement& placement, Remains remains) {
 absl::Status Trial::Launch(const Placement& placement, Remains remains) {
   WriteImage(placement, remains);
   Stream* const stream = site_.stream;
-  char* const base = static_cast<char*>(memory_.data());
-  const size_t bytes = placement.end();
+  char* const base = static_cast<char*>(memory_.data()) + placement.begin;
+  const size_t bytes = placement.end;
   RETURN_IF_ERROR(inspect::RunPhase(stream, Milestone::kInputsReady, [&] {
     return stream->CopyToDevice(base, before_.data(), bytes);
   }));
@@ -371,7 +396,10 @@ absl::Status Trial::Launch(const Placement& placement, Remains remains) {
   });
   if (site_.watch != nullptr) site_.watch->End();
   if (!ran.ok()) {
-    Fail(Finding::kRuntimeError, std::string(ran.message()));
+    Fail(Finding::kRuntimeError,
+         at_the_end_ ? absl::StrCat(ran.message(), "; ", OperandName(kernel_, last_input_),
+                                    " lay at the end of memory: nothing behind it can be read")
+                     : std::string(ran.message()));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(inspect::RunPhase(stream, Milestone::kOutputsReady, [&] {
@@ -387,41 +415,40 @@ absl::Status Trial::Launch(const Placement& placement, Remains remains) {
 void Trial::JudgeImage(const Placement& placement) {
   const char* const before = static_cast<const char*>(before_.data());
   const char* const after = static_cast<const char*>(after_.data());
-  size_t from = 0;
-  const auto changed = [&](size_t to) -> std::optional<size_t> {
-    const size_t begin = std::exchange(from, to);
-    if (AreEqual(before + begin, after + begin, to - begin, site_.pool)) return std::nullopt;
-    return static_cast<size_t>(std::mismatch(before + begin, before + to, after + begin).first -
+  const auto changed = [&](size_t begin, size_t end) -> std::optional<size_t> {
+    if (AreEqual(before + begin, after + begin, end - begin, site_.pool)) return std::nullopt;
+    return static_cast<size_t>(std::mismatch(before + begin, before + end, after + begin).first -
                                before);
   };
-  for (size_t i = 0; i < placement.offsets.size() && !failed(); ++i) {
-    const size_t begin = placement.offsets[i];
-    const size_t end = begin + placement.sizes[i];
-    if (const auto at = changed(begin); at.has_value()) {
-      const size_t past = i == 0 ? 0 : placement.offsets[i - 1] + placement.sizes[i - 1];
-      const bool is_past = i > 0 && *at - past < begin - *at;
-      Fail(Finding::kOutOfBounds,
-           is_past ? absl::StrCat("it wrote ", *at - past + 1, " bytes past the end of ",
-                                  OperandName(kernel_, i - 1))
-                   : absl::StrCat("it wrote ", begin - *at, " bytes before the beginning of ",
-                                  OperandName(kernel_, i)));
-      return;
-    }
-    if (i >= inputs_.size()) {
-      from = end;
-      continue;
-    }
-    if (const auto at = changed(end); at.has_value())
-      Fail(Finding::kInputModified,
-           absl::StrCat("it wrote to byte ", *at - begin, " of ", OperandName(kernel_, i)));
+  std::optional<size_t> previous;  // the last operand that is not empty
+  size_t from = 0;
+  for (const size_t operand : placement.order) {
+    if (placement.sizes[operand] == 0) continue;
+    const size_t begin = placement.offsets[operand];
+    if (const auto at = changed(from, begin); at.has_value())
+      return FailOutside(placement, *at, previous, operand);
+    from = placement.EndOf(operand);
+    if (operand < inputs_.size())
+      if (const auto at = changed(begin, from); at.has_value())
+        return Fail(Finding::kInputModified, absl::StrCat("it wrote to byte ", *at - begin, " of ",
+                                                          OperandName(kernel_, operand)));
+    previous = operand;
   }
-  if (failed()) return;
-  const size_t last = placement.offsets.back() + placement.sizes.back();
-  if (const auto at = changed(placement.end()); at.has_value())
-    Fail(Finding::kOutOfBounds,
-         absl::StrCat("it wrote ", *at - last + 1, " bytes past the end of ",
-                      OperandName(kernel_, placement.offsets.size() -
-                                               (placement.sizes.back() == 0 ? 2 : 1))));
+  if (const auto at = changed(from, placement.end); at.has_value())
+    FailOutside(placement, *at, previous, std::nullopt);
+}
+
+// It wrote to `at`, which lies between two operands: which is nearer?
+void Trial::FailOutside(const Placement& placement, size_t at, std::optional<size_t> before,
+                        std::optional<size_t> behind) {
+  const size_t past = before.has_value() ? at - placement.EndOf(*before) + 1 : 0;
+  const size_t ahead = behind.has_value() ? placement.offsets[*behind] - at : 0;
+  const bool is_past = !behind.has_value() || (before.has_value() && past <= ahead);
+  Fail(Finding::kOutOfBounds,
+       is_past ? absl::StrCat("it wrote ", past, " bytes past the end of ",
+                              OperandName(kernel_, before.value_or(0)))
+               : absl::StrCat("it wrote ", ahead, " bytes before the beginning of ",
+                              OperandName(kernel_, behind.value_or(0))));
 }
 
 void Trial::Expect() {
@@ -518,7 +545,8 @@ absl::Status Trial::CompareWithOurs(const Placement& placement) {
   Stream* const stream = site_.stream;
   Operands operands;
   for (size_t i = 0; i < inputs_.size(); ++i)
-    operands.inputs.push_back(static_cast<char*>(memory_.data()) + placement.offsets[i]);
+    operands.inputs.push_back(static_cast<char*>(memory_.data()) + placement.begin +
+                              placement.offsets[i]);
   operands.outputs.push_back(ours_.data());
   RETURN_IF_ERROR(inspect::RunPhase(stream, Milestone::kKernelDone, [&] {
     return kernel_.ours->Enqueue(

@@ -109,13 +109,16 @@ class Trial {
   void WriteImage(const Placement& placement, Remains remains);
   void WriteRemains(Remains remains, char* data, size_t bytes);
   void JudgeImage(const Placement& placement);
+  void FailOutside(const Placement& placement, size_t at, std::optional<size_t> before,
+                   std::optional<size_t> behind);
   void Expect();
   void Compare();
   Tally TallyOf(int64_t begin, int64_t end) const;
   bool IsSampled() const;
   absl::Status CompareWithOurs(const Placement& placement);
   Remains NextRemains();
-  Placement Place(size_t shift) const;
+  void Move();
+  Placement Place() const;
   void Fail(Finding finding, std::string detail);
   bool failed() const { return result_.finding != Finding::kPassed; }
   uint64_t Random() { return random_(); }
@@ -126,7 +129,8 @@ class Trial {
   const OpCases cases_;
   std::mt19937_64 random_;
   Buffer memory_;  // the device's
-  Buffer ours_;    // likewise: our output
+  bool is_guarded_ = false;
+  Buffer ours_;  // likewise: our output
   Buffer ours_workspace_;
   Buffer before_;  // images of it on the host
   Buffer after_;
@@ -137,7 +141,10 @@ class Trial {
   std::vector<Remains> deck_;
   Truth expected_;           // what the definition gives for elements of the output
   std::vector<int64_t> at_;  // their places; empty: all elements, in order
-  size_t shift_ = 0;         // of the last launch's operands
+  // Of the last launch's operands:
+  size_t shift_ = 0;
+  size_t last_input_ = 0;    // lies behind the other operands
+  bool at_the_end_ = false;  // of guarded memory
   std::string kind_;
   TrialResult result_;
 };

@@ -216,6 +216,10 @@ class Device {
     return absl::UnimplementedError(
         absl::StrCat("no tensor can stay on ", properties().name, " between requests"));
   }
+  // Allocates whole pages of device memory, behind which there are none: a kernel faults there.
+  virtual absl::StatusOr<Buffer> AllocateGuarded(size_t) {
+    return absl::UnimplementedError(absl::StrCat(properties().name, " guards no memory"));
+  }
   // Returns true if a kernel should work in staging memory for operands of `bytes` in total: always
   // on the CPU, for small requests on a GPU. `suits_host_memory` is the implementation's.
   virtual bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const = 0;

@@ -11,6 +11,7 @@
 #include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cuda_stream.h"
 #include "server/runtime/cuda/cupti_profiler.h"
+#include "server/runtime/cuda/guarded_memory.h"
 
 namespace warpcall {
 namespace {
@@ -195,6 +196,11 @@ absl::StatusOr<Buffer> CudaDevice::AllocateResident(size_t bytes) {
   // Other streams use it from here on.
   RETURN_IF_ERROR(Check(cudaStreamSynchronize(resident_stream_), "allocating memory"));
   return memory;
+}
+
+absl::StatusOr<Buffer> CudaDevice::AllocateGuarded(size_t bytes) {
+  RETURN_IF_ERROR(MakeCurrent());
+  return AllocateGuardedMemory(ordinal_, bytes);
 }
 
 absl::StatusOr<Buffer> CudaDevice::AllocateFrom(cudaMemPool_t pool, size_t bytes,

@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
   int64_t resident_bytes_max() const override { return properties_.memory_bytes / 4; }
   absl::StatusOr<Buffer> AllocateResident(size_t bytes) override;
+  absl::StatusOr<Buffer> AllocateGuarded(size_t bytes) override;
   bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const override;
   size_t round_bytes() const override;
   bool pools_memory() const override { return true; }

@@ -1,7 +1,6 @@
 #include "server/runtime/cuda/cupti_profiler.h"
 
-#include <cuda_runtime_api.h>
-
+#include "kernels/cuda/driver_function.h"
 #include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/cupti_api.h"
@@ -47,16 +46,10 @@ class CuptiProfiler final : public DeviceProfiler {
   // The one that the runtime uses for the device, which is the calling thread's.
   absl::StatusOr<CUcontext> CurrentContext() {
     constexpr unsigned int kVersion = 12000;  // unchanged since 4.0
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    RETURN_IF_ERROR(
-        device_->Check(cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &function, kVersion,
-                                                        cudaEnableDefault, &found),
-                       "looking for the driver's cuCtxGetCurrent"));
+    ASSIGN_OR_RETURN(const auto get_current, cuda::FindDriverFunction<decltype(&cuCtxGetCurrent)>(
+                                                 "cuCtxGetCurrent", kVersion));
     CUcontext context = nullptr;
-    if (found != cudaDriverEntryPointSuccess || function == nullptr ||
-        reinterpret_cast<decltype(&cuCtxGetCurrent)>(function)(&context) != CUDA_SUCCESS ||
-        context == nullptr)
+    if (get_current(&context) != CUDA_SUCCESS || context == nullptr)
       return absl::InternalError("the driver does not tell which context is in use");
     return context;
   }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -53,6 +54,40 @@ void Softmax(const float* x, float* y) {
   for (int64_t i = 0; i < kRows; ++i) SoftmaxRow(x + i * kColumns, y + i * kColumns, kColumns);
 }
 
+// The CPU, which guards memory by a page that nobody may touch.
+class GuardedDevice final : public Device {
+ public:
+  static constexpr size_t kPage = 4096;
+
+  // Where the last memory ends.
+  const char* end() const { return end_; }
+
+  const DeviceProperties& properties() const override { return cpu_.properties(); }
+  bool healthy() const override { return cpu_.healthy(); }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return cpu_.CreateStream(); }
+  absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override {
+    return cpu_.AllocateStaging(bytes);
+  }
+  absl::StatusOr<Buffer> AllocateGuarded(size_t bytes) override {
+    const size_t size = (bytes + kPage - 1) / kPage * kPage;
+    void* const data =
+        mmap(nullptr, size + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return absl::ResourceExhaustedError("mmap");
+    end_ = static_cast<char*>(data) + size;
+    mprotect(static_cast<char*>(data) + size, kPage, PROT_NONE);
+    return Buffer(
+        data, size, [](void*, void* pages, size_t mapped) { munmap(pages, mapped + kPage); },
+        nullptr);
+  }
+  bool KernelsUseStaging(size_t, bool) const override { return true; }
+  size_t round_bytes() const override { return 0; }
+  MemoryUsage memory_usage() const override { return {}; }
+
+ private:
+  CpuDevice cpu_{1};
+  const char* end_ = nullptr;
+};
+
 class TrialTest : public ::testing::Test {
  protected:
   TrialTest() {
@@ -70,7 +105,7 @@ class TrialTest : public ::testing::Test {
               static_cast<float*>(operands.outputs[0]), static_cast<float*>(context.workspace)});
       return status_;
     });
-    Trial trial({&device_, stream_.get(), &pool_, secret_}, kernel_);
+    Trial trial({on_, stream_.get(), &pool_, secret_}, kernel_);
     absl::StatusOr<TrialResult> result = trial.Run();
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *std::move(result) : TrialResult();
@@ -88,6 +123,8 @@ class TrialTest : public ::testing::Test {
   }
 
   CpuDevice device_{1};
+  GuardedDevice guarded_;
+  Device* on_ = &device_;
   cpu::ThreadPool pool_{1};
   std::unique_ptr<Stream> stream_;
   const Problem softmax_ = *MakeProblem(SoftmaxOp(), {{DataType::kFloat32, {kRows, kColumns}}}, {});
@@ -329,6 +366,65 @@ TEST_F(TrialTest, AnErrorOfTheLaunchIsTheKernels) {
   EXPECT_EQ(result.detail, "an illegal address");
 }
 
+// Each input in its turn: a kernel that reads past the end of one does not outlive it.
+TEST_F(TrialTest, InputsEndWhereMemoryEnds) {
+  const Problem product = *MakeProblem(
+      MatmulOp(), {{DataType::kFloat32, {kRows, kColumns}}, {DataType::kFloat32, {kColumns, 3}}},
+      {});
+  kernel_.op = &MatmulOp();
+  kernel_.problem = &product;
+  on_ = &guarded_;
+  std::vector<int> at_the_end(2);
+  int launches = 0;
+  const auto multiply = [&](const Call& call) {
+    const size_t sizes[] = {kElements, kColumns * 3};
+    const float* const inputs[] = {call.x, call.b};
+    for (size_t i = 0; i < 2; ++i)
+      at_the_end[i] += guarded_.end() - reinterpret_cast<const char*>(inputs[i] + sizes[i]) <
+                       static_cast<ptrdiff_t>(kOperandAlignmentBytes);
+    ++launches;
+    for (int64_t i = 0; i < kRows; ++i)
+      for (int64_t j = 0; j < 3; ++j) {
+        float sum = 0;
+        for (int64_t k = 0; k < kColumns; ++k) sum += call.x[i * kColumns + k] * call.b[k * 3 + j];
+        call.y[i * 3 + j] = sum;
+      }
+  };
+  EXPECT_EQ(Try(multiply).finding, Finding::kPassed);
+  EXPECT_GE(at_the_end[0], 2);
+  EXPECT_GE(at_the_end[1], 2);
+  EXPECT_LT(at_the_end[0] + at_the_end[1], launches);  // elsewhere, writes past it are found
+  EXPECT_DEATH(Try([&](const Call& call) {
+                 const volatile float behind = call.x[kElements + 64];
+                 call.y[0] = behind;
+               }),
+               "");
+  status_ = absl::InternalError("an illegal address");
+  EXPECT_EQ(Try([](const Call&) {}).detail,
+            "an illegal address; input a lay at the end of memory: nothing behind it can be read");
+}
+
+TEST_F(TrialTest, GuardedMemoryShowsTheSame) {
+  on_ = &guarded_;
+  const auto softmax = [](const Call& call) { Softmax(call.x, call.y); };
+  ExpectFound(Finding::kPassed, softmax);
+  ExpectFound(Finding::kOutOfBounds, [](const Call& call) {
+    Softmax(call.x, call.y);
+    reinterpret_cast<char*>(call.y + kElements)[0] ^= 1;
+  });
+  ExpectFound(Finding::kInputModified, [](const Call& call) {
+    Softmax(call.x, call.y);
+    const_cast<float*>(call.x)[0] += 1;
+  });
+  // Nothing is done where x and y are those of the last launch.
+  ExpectFound(Finding::kIncorrect, [] {
+    return [last = Call()](const Call& call) mutable {
+      if (last.x != call.x || last.y != call.y) Softmax(call.x, call.y);
+      last = call;
+    };
+  });
+}
+
 // One of four pieces of k is left out, and m's last tile.
 TEST_F(TrialTest, SumsThatLackTermsAreFound) {
   constexpr int64_t kM = 17, kN = 5, kK = 32;
@@ -384,11 +480,13 @@ TEST_F(TrialTest, OurKernelsPass) {
     kernel_.op = &op;
     kernel_.problem = &*problem;
     kernel_.plan = NewPlan({}, enqueue);
-    const auto result = Trial({&device_, stream_.get(), &pool_, 1}, kernel_).Run();
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->finding, Finding::kPassed)
-        << op.name << " " << implementation.name << ": " << FindingName(result->finding) << " "
-        << result->fill << " " << result->detail;
+    for (Device* const device : {on_, static_cast<Device*>(&guarded_)}) {
+      const auto result = Trial({device, stream_.get(), &pool_, 1}, kernel_).Run();
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(result->finding, Finding::kPassed)
+          << op.name << " " << implementation.name << ": " << FindingName(result->finding) << " "
+          << result->fill << " " << result->detail;
+    }
     ++tried;
   }
   EXPECT_GT(tried, 10);
