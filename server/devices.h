@@ -86,7 +86,7 @@ std::unique_ptr<ConditionReader> OpenConditions(const Device& device);
 // A MultiplyAddsSource that covers the kernels of this build.
 absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic arithmetic, const DeviceProperties& device);
 
-// For judge::Toolchain::load, on a device that this process opened. UNIMPLEMENTED for the CPU.
+// For judge::RunSite::load, on a device that this process opened. UNIMPLEMENTED for the CPU.
 absl::StatusOr<PlanPtr> LoadPushed(const compiled::CudaCode& code,
                                    const manifest::KernelLaunches& launches, bool scratch_zero,
                                    const DeviceProperties& device);

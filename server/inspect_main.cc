@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "proto/common/status_macros.h"
 #include "server/devices.h"
 #include "server/foreign_compiler.h"
+#include "server/judge/judge.h"
 #include "server/options.h"
 #include "server/process/answer.h"
 #include "server/self_test_main.h"
@@ -64,25 +66,7 @@ std::function<void(const std::string&)> GivesUp(const process::Channel& channel)
   };
 }
 
-judge::Toolchain ToolchainFor(const process::RoleFlags& flags, const DeviceProperties& device) {
-  judge::Toolchain toolchain;
-  toolchain.compile = [&flags](const compiled::ForeignSource& source, int64_t deadline_ns) {
-    return CompileForeign(source, {.cuda_include = flags.cuda_include, .deadline_ns = deadline_ns});
-  };
-  if (device.kind == DeviceKind::kCuda)
-    toolchain.load = [device](const compiled::CudaCode& code,
-                              const manifest::KernelLaunches& launches, bool scratch_zero) {
-      return LoadPushed(code, launches, scratch_zero, device);
-    };
-  return toolchain;
-}
-
-absl::StatusOr<std::string> Answer(const process::RoleFlags& flags, const process::Channel& channel,
-                                   const std::string& request) {
-  Registry registry;
-  AddKernels(&registry);
-  if (flags.fault_injection) AddFaultInjection(&registry);
-  SetUnavailable(flags.unavailable_rows, &registry);
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const process::RoleFlags& flags) {
   DeviceOptions options;
   options.selection = flags.device;
   options.fault_injection = flags.fault_injection;
@@ -91,29 +75,109 @@ absl::StatusOr<std::string> Answer(const process::RoleFlags& flags, const proces
   std::vector<std::unique_ptr<Device>> devices;
   ASSIGN_OR_RETURN(devices, OpenDevices(options));
   // The device selected comes before the CPU, which is always there.
-  std::unique_ptr<Device> device = std::move(devices.front());
-  if (Measures(flags)) {
-    const auto conditions = OpenConditions(*device);
-    const bool is_gpu = device->properties().kind == DeviceKind::kCuda;
-    const BenchmarkToAnswer benchmark = {.bytes = request,
-                                         .deadline_ns = flags.deadline_ns,
-                                         .server_version = kVersion,
-                                         .cuda_version = is_gpu ? CudaVersion() : "",
-                                         .conditions = conditions.get(),
-                                         .multiply_adds = MultiplyAddsFor,
-                                         .tell = SendsParts(flags, channel)};
-    if (flags.method != InspectionName(Inspection::kPush))
-      return AnswerBenchmark(registry, device.get(), benchmark);
-    return AnswerPush(registry, device.get(),
-                      {.benchmark = benchmark,
-                       .toolchain = ToolchainFor(flags, device->properties()),
-                       .launch_time_max = absl::Nanoseconds(flags.push_run_ns),
-                       .give_up = GivesUp(channel)});
-  }
-  if (flags.method == InspectionName(Inspection::kDescribe))
-    return AnswerDescribe(registry, device.get(), request);
-  return AnswerProfile(registry, std::move(device), request, flags.traceparent);
+  return std::move(devices.front());
 }
+
+// Opens a push's GPU on a thread of its own while the push is compiled.
+class GpuOpening {
+ public:
+  explicit GpuOpening(const process::RoleFlags& flags)
+      : thread_([this, &flags] {
+          device_ = OpenDevice(flags);
+          if (device_.ok()) conditions_ = OpenConditions(**device_);
+        }) {}
+
+  absl::StatusOr<judge::RunSite> Await() {
+    thread_.join();
+    RETURN_IF_ERROR(device_.status());
+    Device* const device = device_->get();
+    return judge::RunSite{
+        .device = device,
+        .load =
+            [device](const compiled::CudaCode& code, const manifest::KernelLaunches& launches,
+                     bool scratch_zero) {
+              return LoadPushed(code, launches, scratch_zero, device->properties());
+            },
+        .conditions = conditions_.get()};
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Device>> device_ = nullptr;
+  std::unique_ptr<ConditionReader> conditions_;
+  std::jthread thread_;  // last: writes the above
+};
+
+DeviceProperties GpuOf(const process::RoleFlags& flags) {
+  if (flags.gpu_architecture == 0) return judge::HopperProperties();
+  DeviceProperties gpu;
+  gpu.name = flags.device;
+  gpu.kind = DeviceKind::kCuda;
+  gpu.description = flags.gpu_description;
+  gpu.multiprocessors = static_cast<int32_t>(flags.gpu_multiprocessors);
+  gpu.shared_memory_per_block_bytes = flags.gpu_shared_memory;
+  gpu.architecture = static_cast<int32_t>(flags.gpu_architecture);
+  return gpu;
+}
+
+// Answers the one request that the process is for.
+class Answerer {
+ public:
+  Answerer(const process::RoleFlags& flags, const process::Channel& channel)
+      : flags_(flags), channel_(channel) {
+    AddKernels(&registry_);
+    if (flags.fault_injection) AddFaultInjection(&registry_);
+    SetUnavailable(flags.unavailable_rows, &registry_);
+  }
+
+  absl::StatusOr<std::string> Answer(const std::string& request) {
+    if (flags_.method == InspectionName(Inspection::kPush)) return JudgePush(request);
+    std::unique_ptr<Device> device;
+    ASSIGN_OR_RETURN(device, OpenDevice(flags_));
+    if (Measures(flags_)) {
+      const auto conditions = OpenConditions(*device);
+      BenchmarkToAnswer benchmark =
+          ToAnswer(request, device->properties().kind == DeviceKind::kCuda);
+      benchmark.conditions = conditions.get();
+      return AnswerBenchmark(registry_, device.get(), benchmark);
+    }
+    if (flags_.method == InspectionName(Inspection::kDescribe))
+      return AnswerDescribe(registry_, device.get(), request);
+    return AnswerProfile(registry_, std::move(device), request, flags_.traceparent);
+  }
+
+ private:
+  BenchmarkToAnswer ToAnswer(const std::string& request, bool is_gpu) const {
+    return {.bytes = request,
+            .deadline_ns = flags_.deadline_ns,
+            .server_version = kVersion,
+            .cuda_version = is_gpu ? CudaVersion() : "",
+            .multiply_adds = MultiplyAddsFor,
+            .tell = SendsParts(flags_, channel_)};
+  }
+
+  absl::StatusOr<std::string> JudgePush(const std::string& request) {
+    const bool is_gpu = flags_.gpu_architecture != 0;
+    PushToAnswer push = {.benchmark = ToAnswer(request, is_gpu),
+                         .device = GpuOf(flags_),
+                         .launch_time_max = absl::Nanoseconds(flags_.push_run_ns),
+                         .give_up = GivesUp(channel_)};
+    push.compile = [this](const compiled::ForeignSource& source, int64_t deadline_ns) {
+      return CompileForeign(source,
+                            {.cuda_include = flags_.cuda_include, .deadline_ns = deadline_ns});
+    };
+    if (is_gpu) {
+      opening_ = std::make_unique<GpuOpening>(flags_);
+      push.open = [this] { return opening_->Await(); };
+    }
+    return AnswerPush(registry_, push);
+  }
+
+  const process::RoleFlags& flags_;
+  const process::Channel& channel_;
+  Registry registry_;
+  // Kept until the answer is sent: a verdict on what does not compile does not wait for the GPU.
+  std::unique_ptr<GpuOpening> opening_;
+};
 
 // When memory runs out, it is this process that goes and not the server.
 void PreferForOomKill() {
@@ -128,26 +192,34 @@ void PreferForOomKill() {
 absl::StatusOr<std::unique_ptr<process::Child>> StartInspection(const inspect::Inquiry& inquiry,
                                                                 const Registry& registry,
                                                                 const Config& config) {
-  return process::Child::Start({.role = process::Role::kInspect,
-                                .device = inquiry.device,
-                                .fault_injection = config.tests.fault_injection,
-                                .compile_cache = config.compile_cache,
-                                .method = InspectionName(inquiry.kind),
-                                .traceparent = inquiry.traceparent,
-                                .in_parts = inquiry.in_parts,
-                                .deadline_ns = inquiry.deadline_ns,
-                                .unavailable_rows = UnavailableRows(registry),
-                                .push_run_ns = static_cast<int64_t>(config.push_run_seconds * 1e9),
-                                .cuda_include = CudaInclude(config)});
+  process::RoleFlags flags = {.role = process::Role::kInspect,
+                              .device = inquiry.device,
+                              .fault_injection = config.tests.fault_injection,
+                              .compile_cache = config.compile_cache,
+                              .method = InspectionName(inquiry.kind),
+                              .traceparent = inquiry.traceparent,
+                              .in_parts = inquiry.in_parts,
+                              .deadline_ns = inquiry.deadline_ns,
+                              .unavailable_rows = UnavailableRows(registry),
+                              .push_run_ns = static_cast<int64_t>(config.push_run_seconds * 1e9),
+                              .cuda_include = CudaInclude(config)};
+  if (inquiry.kind == Inspection::kPush && inquiry.properties != nullptr) {
+    flags.gpu_architecture = inquiry.properties->architecture;
+    flags.gpu_multiprocessors = inquiry.properties->multiprocessors;
+    flags.gpu_shared_memory = inquiry.properties->shared_memory_per_block_bytes;
+    flags.gpu_description = inquiry.properties->description;
+  }
+  return process::Child::Start(flags);
 }
 
 int RunInspection(const process::RoleFlags& flags, const process::Channel& parent) {
   PreferForOomKill();
   if (!Measures(flags)) cpu::LowerPriority(kNice);
+  Answerer answerer(flags, parent);
   // One request comes. Afterwards the server reads this process's CPU time and closes the channel.
   const absl::Status served = process::ServeRequests(
       parent, [&](const process::Message& request) -> absl::StatusOr<std::string> {
-        absl::StatusOr<std::string> answer = Answer(flags, parent, request.body);
+        absl::StatusOr<std::string> answer = answerer.Answer(request.body);
         if (!answer.ok()) return ToContract(std::move(answer).status());
         return answer;
       });

@@ -54,16 +54,22 @@ absl::Status Inspector::CheckRoom(const Task& task) const {
   if (task.principal == 0) return absl::OkStatus();
   int clients = 0;
   int theirs = 0;
+  bool others = false;
   for (const std::unique_ptr<Task>& waiting : waiting_) {
+    others = others || waiting->principal != 0;
+    if (waiting->is_push != task.is_push) continue;
     clients += waiting->principal != 0;
     theirs += waiting->principal == task.principal;
   }
-  if (clients >= options_.waiting_max || 2 * theirs >= options_.waiting_max)
+  const int most = task.is_push ? kPushesWaitingMax : options_.waiting_max;
+  const int half = CeilDivide(most, 2);
+  const int theirs_most = std::min(half, task.waiting_max);
+  if (clients >= most || theirs >= theirs_most)
     return absl::ResourceExhaustedError(absl::StrCat(
-        clients, " Benchmark, Profile, Describe and Push calls wait, which run one at a time, ",
-        theirs, " of them of this principal; the limits are ", options_.waiting_max,
-        " (inspect_queue) and ", CeilDivide(options_.waiting_max, 2)));
-  if (clients > 0 && waiting_bytes_ + task.bytes > options_.waiting_bytes_max)
+        clients, task.is_push ? " pushes" : " Benchmark, Profile and Describe calls",
+        " wait, which run one at a time, ", theirs, " of them of this principal; the limits are ",
+        most, task.is_push ? " and " : " (inspect_queue) and ", theirs_most));
+  if (others && waiting_bytes_ + task.bytes > options_.waiting_bytes_max)
     return absl::ResourceExhaustedError(
         absl::StrCat("with this call's ", task.bytes, " bytes, ", waiting_bytes_ + task.bytes,
                      " would wait to be profiled; the limit is ", options_.waiting_bytes_max));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "kernels/device_properties.h"
 #include "proto/common/steady_wait.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
@@ -30,17 +32,20 @@ namespace warpcall::inspect {
 struct Inquiry {
   Inspection kind = Inspection::kBenchmark;
   std::string device;
-  std::string request;      // for the child
-  std::string traceparent;  // may be empty
-  bool in_parts = false;    // the child answers as it goes
+  const DeviceProperties* properties = nullptr;  // of the device; null: not needed
+  std::string request;                           // for the child
+  std::string traceparent;                       // may be empty
+  bool in_parts = false;                         // the child answers as it goes
   // When the child ends, with or without its answer; by the inspector's clock. Perform sets it.
   int64_t deadline_ns = kNoDeadline;
 };
 
 struct Task {
-  uint64_t principal = 0;     // its owner; 0: the server itself, which no limit keeps out
-  int64_t bytes = 0;          // size of the request message
-  int64_t not_before_ns = 0;  // later tasks go first until then
+  uint64_t principal = 0;  // its owner; 0: the server itself, which no limit keeps out
+  bool is_push = false;    // pushes have places of their own
+  int waiting_max = std::numeric_limits<int>::max();  // of its principal, if that is less than half
+  int64_t bytes = 0;                                  // size of the request message
+  int64_t not_before_ns = 0;                          // later tasks go first until then
   int64_t deadline_ns = kNoDeadline;
   // Set by the owner that no longer wants the result; outlives the task.
   const std::atomic<bool>* cancelled = nullptr;
@@ -61,12 +66,14 @@ struct Task {
   absl::AnyInvocable<void(absl::StatusOr<std::string>)> done;
 };
 
+inline constexpr int kPushesWaitingMax = 64;
+
 // Principals take turns: the oldest task of the principal served longest ago runs next. The
 // server's own task runs when it is the oldest, and ends when the server drains. Thread-safe.
 class Inspector {
  public:
   struct Options {
-    int waiting_max = 8;  // inspect_queue
+    int waiting_max = 8;  // inspect_queue: of all tasks but pushes
     int64_t waiting_bytes_max = int64_t{1} << 30;
     int64_t task_ns_max = 600'000'000'000;  // inspect_seconds
     size_t answer_bytes_max = size_t{512} << 20;

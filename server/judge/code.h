@@ -1,4 +1,4 @@
-// What compiles, loads and launches a candidate's code.
+// What compiles a candidate's code, and what runs it.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,28 @@
 #include "kernels/compiled/foreign.h"
 #include "kernels/manifest/kernel_manifest.h"
 #include "kernels/plan.h"
+#include "server/runtime/conditions.h"
+#include "server/runtime/device.h"
 
 namespace warpcall::judge {
 
-struct Toolchain {
-  // A CompileError (kernels/compiled/program.h) for a source that the compiler refuses or that is
-  // not compiled by the deadline; UNIMPLEMENTED where there is no compiler, or none for the target.
-  std::function<absl::StatusOr<compiled::CudaCode>(const compiled::ForeignSource& source,
-                                                   int64_t deadline_ns)>
-      compile;
-  // Loads the code once more, and returns a plan whose launches are these; its workspace is the
-  // scratch memory, which may have to be zero. INVALID_ARGUMENT where the parameters are not the
-  // code's, RESOURCE_EXHAUSTED where it takes more memory than a launch may. Null: the device runs
-  // no candidates.
-  std::function<absl::StatusOr<PlanPtr>(
-      const compiled::CudaCode& code, const manifest::KernelLaunches& launches, bool scratch_zero)>
-      load;
+// Returns a CompileError (kernels/compiled/program.h) for a source that the compiler refuses or
+// that is not compiled by the deadline; UNIMPLEMENTED where there is no compiler, or none for the
+// target.
+using CompileCode = std::function<absl::StatusOr<compiled::CudaCode>(
+    const compiled::ForeignSource& source, int64_t deadline_ns)>;
+
+// Loads the code once more, and returns a plan whose launches are these; its workspace is the
+// scratch memory, which may have to be zero. INVALID_ARGUMENT where the parameters are not the
+// code's, RESOURCE_EXHAUSTED where it takes more memory than a launch may.
+using LoadCode = std::function<absl::StatusOr<PlanPtr>(
+    const compiled::CudaCode& code, const manifest::KernelLaunches& launches, bool scratch_zero)>;
+
+// The device that candidates run on, open.
+struct RunSite {
+  Device* device = nullptr;
+  LoadCode load;
+  ConditionReader* conditions = nullptr;  // null: not known
 };
 
 }  // namespace warpcall::judge

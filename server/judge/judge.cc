@@ -34,19 +34,6 @@ constexpr size_t kDigestBytes = 16;
 // A compiler's log is the longest reason.
 constexpr size_t kReasonBytesMax = size_t{64} << 10;
 
-// Candidates are for GPUs. Where there is none they are compiled for the first of Hopper's.
-DeviceProperties HopperProperties() {
-  DeviceProperties hopper;
-  hopper.name = "cuda";
-  hopper.kind = DeviceKind::kCuda;
-  hopper.description = "no GPU, compiled for an H100";
-  hopper.multiprocessors = 132;
-  hopper.threads_per_multiprocessor = 2048;
-  hopper.shared_memory_per_block_bytes = 232'448;
-  hopper.architecture = 90;
-  return hopper;
-}
-
 struct Outcome {
   Finding finding = Finding::kPassed;
   std::string reason;
@@ -84,8 +71,6 @@ class Judgement {
       : site_(site),
         candidate_(candidate),
         manifest_(*candidate.manifest),
-        properties_(site.toolchain.load == nullptr ? HopperProperties()
-                                                   : site.device->properties()),
         digest_(DigestOf(manifest_, candidate.code)) {}
 
   v1::PushVerdict Run() {
@@ -113,7 +98,7 @@ class Judgement {
     size_t timed = problems.size();
     if (problems.empty()) {
       absl::StatusOr<std::vector<Problem>> drawn =
-          DrawProblems(manifest_, properties_, candidate_.seed);
+          DrawProblems(manifest_, site_.device, candidate_.seed);
       if (absl::IsUnimplemented(drawn.status()))
         return Fail(Finding::kNotSupported, drawn.status().message());
       if (!drawn.ok()) return Fail(Finding::kInvalidManifest, drawn.status().message());
@@ -121,12 +106,11 @@ class Judgement {
       timed = TimedOf(problems);
     }
     for (size_t i = 0; i < problems.size(); ++i) {
-      const absl::Status taken = CheckTaken(manifest_, problems[i], properties_);
+      const absl::Status taken = CheckTaken(manifest_, problems[i], site_.device);
       if (!taken.ok()) return Fail(Finding::kNotSupported, taken.message());
       absl::StatusOr<manifest::KernelLaunches> launches =
-          LaunchesFor(manifest_, problems[i], properties_);
-      if (!launches.ok())
-        return Fail(Finding::kInvalidManifest, launches.status().message());
+          LaunchesFor(manifest_, problems[i], site_.device);
+      if (!launches.ok()) return Fail(Finding::kInvalidManifest, launches.status().message());
       tasks_.push_back({std::move(problems[i]), *std::move(launches), i < timed});
     }
     return {};
@@ -162,11 +146,26 @@ class Judgement {
         threads.emplace_back([&, i] { results[i] = CompileFor(TypeOf(*first_of_type[i])); });
     }
     for (size_t i = 0; i < results.size(); ++i)
-      if (Outcome outcome = TakeCode(*first_of_type[i], std::move(results[i])); !outcome.ok())
-        return outcome;
-    if (site_.toolchain.load != nullptr) return {};
-    return Fail(Finding::kNotSupported,
-                "it compiles; no GPU of this server takes pushes, so it was not run");
+      if (Outcome outcome = TakeCode(*first_of_type[i], results[i]); !outcome.ok()) return outcome;
+    Outcome opened = Open();
+    for (size_t i = 0; i < results.size(); ++i)
+      if (Outcome told = TellCode(*first_of_type[i], results[i]); !told.ok()) return told;
+    return opened;
+  }
+
+  Outcome Open() {
+    if (site_.open == nullptr)
+      return Fail(Finding::kNotSupported,
+                  "it compiles; no GPU of this server takes pushes, so it was not run");
+    absl::StatusOr<RunSite> opened = site_.open();
+    if (!opened.ok()) return Fail(Finding::kInternalError, opened.status().message());
+    run_ = *std::move(opened);
+    absl::StatusOr<std::unique_ptr<Stream>> stream = run_.device->CreateStream();
+    absl::Status ready = stream.status();
+    if (ready.ok()) ready = (*stream)->BindThread();
+    if (!ready.ok()) return Fail(Finding::kInternalError, ready.message());
+    stream_ = *std::move(stream);
+    return {};
   }
 
   static DataType TypeOf(const Task& task) { return task.problem.inputs[0].data_type; }
@@ -175,32 +174,43 @@ class Judgement {
   Compiled CompileFor(DataType type) const {
     const int64_t start_ns = site_.clock();
     Compiled compiled;
-    compiled.code = site_.toolchain.compile({.name = manifest_.name,
-                                             .source = candidate_.code,
-                                             .options = manifest_.options,
-                                             .entries = Entries(),
-                                             .data_type = type,
-                                             .arch = compiled::TargetName(properties_.architecture),
-                                             .with_ptx = candidate_.with_files},
-                                            candidate_.deadline_ns);
+    compiled.code = site_.compile({.name = manifest_.name,
+                                   .source = candidate_.code,
+                                   .options = manifest_.options,
+                                   .entries = Entries(),
+                                   .data_type = type,
+                                   .arch = compiled::TargetName(site_.device.architecture),
+                                   .with_ptx = candidate_.with_files},
+                                  candidate_.deadline_ns);
     compiled.ns = site_.clock() - start_ns;
     return compiled;
   }
 
-  Outcome TakeCode(const Task& task, Compiled compiled) {
-    absl::StatusOr<compiled::CudaCode>& code = compiled.code;
-    v1::PushEvent event =
-        ToEvent(code, TypeOf(task), compiled::TargetName(properties_.architecture));
-    event.mutable_compiled()->set_digest(digest_);
-    event.mutable_compiled()->set_compile_ns(compiled.ns);
-    if (compiled::IsCompileError(code.status())) site_.tell(event);
-    if (!code.ok()) return CompilerOutcome(code.status());
-    codes_.emplace(TypeOf(task), *std::move(code));
-    if (site_.toolchain.load != nullptr)
+  // Tells what is wrong with the code, if anything is.
+  Outcome TakeCode(const Task& task, const Compiled& compiled) {
+    const absl::Status& status = compiled.code.status();
+    if (compiled::IsCompileError(status)) site_.tell(EventOf(task, compiled));
+    if (!status.ok()) return CompilerOutcome(status);
+    codes_.emplace(TypeOf(task), *compiled.code);
+    return {};
+  }
+
+  // Tells what the code takes, as far as that is known.
+  Outcome TellCode(const Task& task, const Compiled& compiled) {
+    v1::PushEvent event = EventOf(task, compiled);
+    if (stream_ != nullptr)
       if (Outcome outcome = DescribeCode(task, event.mutable_compiled()); !outcome.ok())
         return outcome;
     site_.tell(event);
     return {};
+  }
+
+  v1::PushEvent EventOf(const Task& task, const Compiled& compiled) const {
+    v1::PushEvent event =
+        ToEvent(compiled.code, TypeOf(task), compiled::TargetName(site_.device.architecture));
+    event.mutable_compiled()->set_digest(digest_);
+    event.mutable_compiled()->set_compile_ns(compiled.ns);
+    return event;
   }
 
   std::vector<std::string> Entries() const {
@@ -222,30 +232,26 @@ class Judgement {
 
   // Loads the code afresh: what it has kept is gone.
   Outcome Load(const Task& task, PlanPtr* plan) {
-    absl::StatusOr<PlanPtr> made = site_.toolchain.load(codes_.at(task.problem.inputs[0].data_type),
-                                                        task.launches, manifest_.scratch_zero);
+    absl::StatusOr<PlanPtr> made = run_.load(codes_.at(task.problem.inputs[0].data_type),
+                                             task.launches, manifest_.scratch_zero);
     if (!made.ok()) return LoaderOutcome(made.status());
     *plan = *std::move(made);
     return {};
   }
 
   Outcome Check() {
-    absl::StatusOr<std::unique_ptr<Stream>> stream = site_.device->CreateStream();
-    absl::Status ready = stream.status();
-    if (ready.ok()) ready = (*stream)->BindThread();
-    if (!ready.ok()) return Fail(Finding::kInternalError, ready.message());
     for (const Task& task : tasks_)
-      if (Outcome outcome = CheckOne(task, stream->get()); !outcome.ok()) return outcome;
+      if (Outcome outcome = CheckOne(task); !outcome.ok()) return outcome;
     return {};
   }
 
-  Outcome CheckOne(const Task& task, Stream* stream) {
+  Outcome CheckOne(const Task& task) {
     if (IsPastDeadline()) return Late();
     PlanPtr plan;
     if (Outcome outcome = Load(task, &plan); !outcome.ok()) return outcome;
-    const PlanPtr ours = OursFor(task.problem, stream);
-    Trial trial({.device = site_.device,
-                 .stream = stream,
+    const PlanPtr ours = OursFor(task.problem);
+    Trial trial({.device = run_.device,
+                 .stream = stream_.get(),
                  .pool = &pool_,
                  .secret = NextSecret(),
                  .watch = &watch_,
@@ -265,14 +271,14 @@ class Judgement {
   }
 
   // The plan that "auto" takes; null where there is none, or where it would have to be searched.
-  PlanPtr OursFor(const Problem& problem, Stream* stream) const {
+  PlanPtr OursFor(const Problem& problem) const {
     const absl::StatusOr<const Kernel*> kernel = site_.registry->Find(manifest_.op->name);
     if (!kernel.ok()) return nullptr;
     const absl::StatusOr<const Row*> row =
-        site_.registry->Select(**kernel, "auto", problem, site_.device->properties());
+        site_.registry->Select(**kernel, "auto", problem, run_.device->properties());
     if (!row.ok() || (*row)->implementation.slow_to_plan) return nullptr;
     const absl::StatusOr<PlanPtr> plan = (*row)->implementation.plan(
-        problem, {.device = &site_.device->properties(), .libraries = stream->libraries()});
+        problem, {.device = &run_.device->properties(), .libraries = stream_->libraries()});
     return plan.ok() ? *plan : nullptr;
   }
 
@@ -295,9 +301,9 @@ class Judgement {
       watch_.Begin(kTimeTrialMax);
       absl::StatusOr<TimeResult> result = RunTimeTrial(
           {.registry = site_.registry,
-           .device = site_.device,
+           .device = run_.device,
            .surroundings = site_.surroundings,
-           .conditions = site_.conditions,
+           .conditions = run_.conditions,
            .multiply_adds = site_.multiply_adds,
            .clock = site_.clock,
            .pool = &pool_,
@@ -311,7 +317,7 @@ class Judgement {
            .deadline_ns = candidate_.deadline_ns});
       watch_.End();
       if (!result.ok())
-        return Fail(site_.device->healthy() ? Finding::kInternalError : Finding::kRuntimeError,
+        return Fail(run_.device->healthy() ? Finding::kInternalError : Finding::kRuntimeError,
                     result.status().message());
       timed = *std::move(result);
       if (timed.finding != Finding::kBelowFloor) break;
@@ -347,7 +353,7 @@ class Judgement {
     verdict.set_seed(candidate_.seed);
     *verdict.mutable_stamp() = stamp_;
     if (verdict.stamp().device_description().empty())
-      verdict.mutable_stamp()->set_device_description(properties_.description);
+      verdict.mutable_stamp()->set_device_description(site_.device.description);
     verdict.set_finite_only(manifest_.finite_inputs);
     verdict.set_deterministic(manifest_.deterministic);
     double sum = 0;
@@ -363,11 +369,12 @@ class Judgement {
   const JudgeSite& site_;
   const Candidate& candidate_;
   const manifest::KernelManifest& manifest_;
-  const DeviceProperties properties_;
   const std::string digest_;
   std::mt19937_64 random_{candidate_.seed};
   cpu::ThreadPool pool_{std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
                         kHelpersNice};
+  RunSite run_;  // once it is open, as the next one
+  std::unique_ptr<Stream> stream_;
   std::vector<Task> tasks_;
   std::map<DataType, compiled::CudaCode> codes_;
   std::vector<double> log_speedups_;
@@ -381,6 +388,18 @@ std::string DigestOf(const manifest::KernelManifest& manifest, const std::string
   const compiled::Sha256 sha256 = compiled::Sha256Of(absl::StrCat(manifest.canonical, "\n", code));
   return absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(sha256.data()), kDigestBytes));
+}
+
+DeviceProperties HopperProperties() {
+  DeviceProperties hopper;
+  hopper.name = "cuda";
+  hopper.kind = DeviceKind::kCuda;
+  hopper.description = "no GPU, compiled for an H100";
+  hopper.multiprocessors = 132;
+  hopper.threads_per_multiprocessor = 2048;
+  hopper.shared_memory_per_block_bytes = 232'448;
+  hopper.architecture = 90;
+  return hopper;
 }
 
 v1::PushVerdict VerdictOnManifest(const std::string& reason) {

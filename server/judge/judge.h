@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/device_properties.h"
 #include "kernels/manifest/kernel_manifest.h"
 #include "kernels/multiply_adds.h"
 #include "kernels/registry.h"
 #include "server/engine/clock.h"
 #include "server/inspect/surroundings.h"
 #include "server/judge/code.h"
-#include "server/runtime/conditions.h"
-#include "server/runtime/device.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::judge {
@@ -38,10 +38,12 @@ inline constexpr char kNoOthers[] = "none";
 
 struct JudgeSite {
   const Registry* registry = nullptr;
-  Device* device = nullptr;
-  Toolchain toolchain;
-  inspect::Surroundings* surroundings = nullptr;  // as BenchmarkSite's, as the next two
-  ConditionReader* conditions = nullptr;
+  DeviceProperties device;  // of the one that `open` returns; else of the one to compile for
+  CompileCode compile;
+  // Called once the code is compiled. It may wait until the device is open. Null: none runs
+  // candidates.
+  std::function<absl::StatusOr<RunSite>()> open;
+  inspect::Surroundings* surroundings = nullptr;  // as BenchmarkSite's, as the next one
   MultiplyAddsSource multiply_adds = nullptr;
   Clock clock = MonotonicNs;
   absl::Duration launch_time_max = absl::Seconds(2);  // push_run_seconds
@@ -55,11 +57,14 @@ struct JudgeSite {
 // 32 hexadecimal digits of the SHA-256 of the manifest, canonical, and the code.
 std::string DigestOf(const manifest::KernelManifest& manifest, const std::string& code);
 
+// The first of Hopper's: what candidates are compiled for where no GPU runs them.
+DeviceProperties HopperProperties();
+
 // The verdict on what is wrong before there is a manifest.
 v1::PushVerdict VerdictOnManifest(const std::string& reason);
 
-// The calling thread becomes the device's. The verdict's stamp lacks the versions of the server and
-// of CUDA.
+// The calling thread becomes the device's once that is open. The verdict's stamp lacks the versions
+// of the server and of CUDA.
 v1::PushVerdict JudgeCandidate(const JudgeSite& site, const Candidate& candidate);
 
 }  // namespace warpcall::judge

@@ -31,6 +31,10 @@ void VisitFlags(Flags& flags, const Visit& visit) {
   visit("deadline_ns", flags.deadline_ns);
   visit("unavailable_row", flags.unavailable_rows);
   visit("push_run_ns", flags.push_run_ns);
+  visit("gpu_architecture", flags.gpu_architecture);
+  visit("gpu_multiprocessors", flags.gpu_multiprocessors);
+  visit("gpu_shared_memory", flags.gpu_shared_memory);
+  visit("gpu_description", flags.gpu_description);
   visit("depth", flags.depth);
   visit("rows", flags.rows);
   visit("foreign", flags.foreign);

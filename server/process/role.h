@@ -35,7 +35,13 @@ struct RoleFlags {
   bool in_parts = false;
   int64_t deadline_ns = kNoDeadline;               // by MonotonicNs
   std::vector<std::string> unavailable_rows = {};  // "ID:REASON", as the server found them
-  int64_t push_run_ns = 0;                         // longest launch of a pushed kernel
+  // Push flags: the longest launch, and what its compiler and its launches need to know of the GPU
+  // before that is open. Architecture 0: no GPU takes it.
+  int64_t push_run_ns = 0;
+  int64_t gpu_architecture = 0;
+  int64_t gpu_multiprocessors = 0;
+  int64_t gpu_shared_memory = 0;  // bytes, of a block
+  std::string gpu_description = {};
   // Self-test flags.
   std::string depth = {};  // --self_test
   std::vector<int64_t> rows = {};

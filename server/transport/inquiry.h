@@ -154,14 +154,16 @@ absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* dev
 
 struct PushToAnswer {
   BenchmarkToAnswer benchmark;  // its `tell` gets the events but the verdict
-  judge::Toolchain toolchain;
+  // As JudgeSite's, as the next two.
+  DeviceProperties device;
+  judge::CompileCode compile;
+  std::function<absl::StatusOr<judge::RunSite>()> open;
   absl::Duration launch_time_max = absl::Seconds(2);
   // Called on another thread with the last event, the verdict on a launch that does not end. Does
   // not return.
   std::function<void(const std::string&)> give_up;
 };
 // The verdict's event. An error is the request's.
-absl::StatusOr<std::string> AnswerPush(const Registry& registry, Device* device,
-                                       const PushToAnswer& push);
+absl::StatusOr<std::string> AnswerPush(const Registry& registry, const PushToAnswer& push);
 
 }  // namespace warpcall

@@ -23,6 +23,9 @@ namespace {
 // Most bytes that a gRPC thread copies; the inspector's thread reads larger messages.
 constexpr size_t kReadAtOnceBytesMax = 256 << 10;
 
+// Pushes that wait, of a connection that no principal's name stands for.
+constexpr int kNamelessPushesMax = 2;
+
 }  // namespace
 
 InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServerContext* context,
@@ -72,6 +75,8 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (bytes <= static_cast<int64_t>(kReadAtOnceBytesMax)) RETURN_IF_ERROR(Read());
   auto task = std::make_unique<inspect::Task>();
   task->principal = request_.key().principal;
+  task->is_push = kind_ == Inspection::kPush;
+  if (task->is_push && request_.caller()->name.empty()) task->waiting_max = kNamelessPushesMax;
   task->bytes = bytes;
   task->deadline_ns = request_.key().deadline_ns;
   task->cancelled = &cancelled_;
@@ -134,6 +139,7 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Next(const absl::Status& before) {
   inspect::Inquiry inquiry;
   inquiry.kind = kind_;
   inquiry.device = request_.device();
+  inquiry.properties = &deps_->engine->device(request_.trace().device).properties();
   inquiry.request = bytes_;
   if (kind_ == Inspection::kProfile) AppendProfileChoice(request_, &inquiry.request);
   if (kind_ == Inspection::kDescribe) AppendDescribeChoice(request_, &inquiry.request);

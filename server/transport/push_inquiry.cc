@@ -201,8 +201,7 @@ absl::StatusOr<int64_t> ReadPush(const ExecuteDeps& deps, const std::string& byt
   return OperandBytes(*manifest, problems);
 }
 
-absl::StatusOr<std::string> AnswerPush(const Registry& registry, Device* device,
-                                       const PushToAnswer& push) {
+absl::StatusOr<std::string> AnswerPush(const Registry& registry, const PushToAnswer& push) {
   const BenchmarkToAnswer& server = push.benchmark;
   v1::PushRequest request;
   RETURN_IF_ERROR(ParseSmall(server.bytes, &request));
@@ -224,13 +223,13 @@ absl::StatusOr<std::string> AnswerPush(const Registry& registry, Device* device,
   if (request.timeout_ns() > 0)
     candidate.deadline_ns = std::min(candidate.deadline_ns, now_ns + request.timeout_ns());
   const auto surroundings =
-      inspect::NewSurroundings(device->properties(), inspect::NewLinuxMachine(getppid()));
+      inspect::NewSurroundings(push.device, inspect::NewLinuxMachine(getppid()));
   judge::JudgeSite site;
   site.registry = &registry;
-  site.device = device;
-  site.toolchain = push.toolchain;
+  site.device = push.device;
+  site.compile = push.compile;
+  site.open = push.open;
   site.surroundings = surroundings.get();
-  site.conditions = server.conditions;
   site.multiply_adds = server.multiply_adds;
   site.launch_time_max = push.launch_time_max;
   site.tell = [&](const v1::PushEvent& event) { server.tell(event.SerializeAsString()); };

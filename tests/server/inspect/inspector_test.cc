@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -95,6 +96,8 @@ class InspectorTest : public ::testing::Test {
                    int64_t deadline_ns = kNoDeadline) {
     auto task = std::make_unique<Task>();
     task->principal = ++principals_;
+    task->is_push = is_push_;
+    task->waiting_max = waiting_max_;
     task->bytes = bytes;
     task->deadline_ns = deadline_ns;
     task->cancelled = &asked->cancelled;
@@ -116,6 +119,8 @@ class InspectorTest : public ::testing::Test {
 
   std::atomic<int64_t> now_ns_{0};
   uint64_t principals_ = 0;
+  bool is_push_ = false;
+  int waiting_max_ = std::numeric_limits<int>::max();
   Children children_;
   Children::Answer answer_ = [](const std::string& request) -> absl::StatusOr<std::string> {
     return "answer to " + request;
@@ -379,14 +384,38 @@ TEST_F(BusyInspectorTest, RefusesWhatExceedsTheQueueAndSaysWhenToComeBack) {
   Asked refused;
   const absl::Status status = Ask("one more", &refused);
   EXPECT_TRUE(absl::IsResourceExhausted(status));
-  EXPECT_TRUE(
-      absl::StrContains(status.message(), "2 Benchmark, Profile, Describe and Push calls wait"))
+  EXPECT_TRUE(absl::StrContains(status.message(), "2 Benchmark, Profile and Describe calls wait"))
       << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "the limits are 2 (inspect_queue)")) << status;
   EXPECT_TRUE(RetryPushbackMs(status).has_value());
   release_.Notify();
   for (Asked& asked : waiting) EXPECT_TRUE(asked.Await().ok());
   EXPECT_TRUE(long_.Await().ok());
+}
+
+// They have places of their own, of which a connection without a name gets two.
+TEST_F(BusyInspectorTest, PushesWaitInAQueueOfTheirOwn) {
+  StartBusy({.waiting_max = 1});
+  Asked other, pushes[3];
+  ASSERT_TRUE(Ask("next", &other).ok());
+  is_push_ = true;
+  waiting_max_ = 2;
+  absl::Status status;
+  for (Asked& asked : pushes) {
+    --principals_;
+    status = Ask("next", &asked);
+    EXPECT_EQ(status.ok(), &asked != &pushes[2]) << status;
+  }
+  EXPECT_TRUE(absl::StrContains(status.message(),
+                                "2 pushes wait, which run one at a time, 2 of them of this "
+                                "principal; the limits are 64 and 2"))
+      << status;
+  std::vector<Asked> more(kPushesWaitingMax - 2);
+  for (Asked& asked : more) EXPECT_TRUE(Ask("next", &asked).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Ask("next", &pushes[2])));
+  release_.Notify();
+  for (Asked& asked : more) EXPECT_TRUE(asked.Await().ok());
+  for (Asked* const asked : {&other, &pushes[0], &pushes[1]}) EXPECT_TRUE(asked->Await().ok());
 }
 
 TEST_F(BusyInspectorTest, TellsWhatIsTakenHowManyGoBefore) {

@@ -66,22 +66,23 @@ inline PlanPtr PlanOf(std::map<std::string, HostKernel> kernels, std::vector<std
 }
 
 // Takes any source but "wrong".
-inline Toolchain HostToolchain(HostKernels kernels) {
-  return {.compile = [](const compiled::ForeignSource& source,
-                        int64_t) -> absl::StatusOr<compiled::CudaCode> {
-            if (source.source == "wrong")
-              return compiled::AsCompileError(
-                  absl::InternalError("k.cu(2): warning: odd\nk.cu(3): error: a mistake\n  here"));
-            compiled::CudaCode code;
-            code.log = "a warning";
-            code.kernels = source.entries;
-            return code;
-          },
-          .load = [kernels = std::move(kernels)](const compiled::CudaCode& code,
-                                                 const manifest::KernelLaunches& launches,
-                                                 bool scratch_zero) -> absl::StatusOr<PlanPtr> {
-            return PlanOf(kernels(), code.kernels, launches, scratch_zero);
-          }};
+inline absl::StatusOr<compiled::CudaCode> HostCompile(const compiled::ForeignSource& source,
+                                                      int64_t) {
+  if (source.source == "wrong")
+    return compiled::AsCompileError(
+        absl::InternalError("k.cu(2): warning: odd\nk.cu(3): error: a mistake\n  here"));
+  compiled::CudaCode code;
+  code.log = "a warning";
+  code.kernels = source.entries;
+  return code;
+}
+
+inline LoadCode HostLoad(HostKernels kernels) {
+  return [kernels = std::move(kernels)](const compiled::CudaCode& code,
+                                        const manifest::KernelLaunches& launches,
+                                        bool scratch_zero) -> absl::StatusOr<PlanPtr> {
+    return PlanOf(kernels(), code.kernels, launches, scratch_zero);
+  };
 }
 
 }  // namespace warpcall::judge

@@ -63,7 +63,8 @@ class JudgeTest : public ::testing::Test {
   JudgeTest() {
     AddCpuKernels(&registry_);
     site_.registry = &registry_;
-    site_.device = &device_;
+    site_.device = device_.properties();
+    site_.compile = HostCompile;
     site_.tell = [this](const v1::PushEvent& event) { events_.push_back(event); };
     site_.give_up = [this](const v1::PushVerdict& verdict) { given_up_ = verdict.status(); };
     candidate_.code = "code";
@@ -77,8 +78,15 @@ class JudgeTest : public ::testing::Test {
         manifest, [&](absl::string_view name) { return (*registry_.Find(name))->op; });
     EXPECT_TRUE(read.ok()) << read.status();
     candidate_.manifest = &*read;
-    site_.toolchain = HostToolchain(std::move(kernels));
-    if (no_gpu_) site_.toolchain.load = nullptr;
+    site_.open = [this, load = HostLoad(std::move(kernels))]() -> absl::StatusOr<RunSite> {
+      ++opened_;
+      if (!openable_.ok()) return openable_;
+      return RunSite{.device = run_on_, .load = load};
+    };
+    if (no_gpu_) {
+      site_.device = HopperProperties();
+      site_.open = nullptr;
+    }
     return JudgeCandidate(site_, candidate_);
   }
   v1::PushVerdict PushSoftmax(const HostKernel& kernel) {
@@ -98,7 +106,10 @@ class JudgeTest : public ::testing::Test {
   CpuDevice device_{1};
   JudgeSite site_;
   Candidate candidate_;
+  Device* run_on_ = &device_;
   bool no_gpu_ = false;
+  absl::Status openable_;
+  int opened_ = 0;
   std::vector<v1::PushEvent> events_;
   std::string given_up_;
 };
@@ -212,7 +223,8 @@ TEST_F(JudgeTest, TooFastToBeTrueIsSaidWhenASecondSeriesSaysSo) {
   gpu.shared_memory_per_block_bytes = 48 << 10;
   gpu.pin_bytes_per_second = 1e12;  // 131 ns for the problem
   warpcall::testing::TimedDevice device(gpu);
-  site_.device = &device;
+  site_.device = device.properties();
+  run_on_ = &device;
   site_.clock = [&] { return device.now_ns(); };
   candidate_.problems = {
       *MakeProblem(*(*registry_.Find("softmax"))->op, {{DataType::kFloat32, {64, 256}}}, {})};
@@ -240,6 +252,16 @@ TEST_F(JudgeTest, ACompileErrorIsTheVerdictWithTheCompilersWords) {
   EXPECT_EQ(events_[0].compiled().log(),
             "k.cu(2): warning: odd\nk.cu(3): error: a mistake\n  here");
   EXPECT_EQ(events_[0].compiled().kernel(), "");
+  EXPECT_EQ(opened_, 0);  // and nobody has waited for the device
+}
+
+TEST_F(JudgeTest, ADeviceThatDoesNotOpenIsNoFaultOfTheKernel) {
+  openable_ = absl::UnavailableError("the GPU is gone");
+  const v1::PushVerdict verdict = PushSoftmax(Softmax);
+  EXPECT_EQ(verdict.status(), "INTERNAL_ERROR");
+  EXPECT_EQ(verdict.reason(), "the GPU is gone");
+  ASSERT_THAT(events_, SizeIs(1));
+  EXPECT_EQ(events_[0].compiled().kernel(), "softmax");
 }
 
 TEST_F(JudgeTest, WithoutAGpuItIsCompiledAndNotSupported) {

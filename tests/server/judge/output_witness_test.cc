@@ -1,9 +1,10 @@
 // The judge's tests have its kernels; this has what they do not reach.
+#include "server/judge/output_witness.h"
+
 #include <gtest/gtest.h>
 
 #include "kernels/registry.h"
 #include "server/inspect/operand_sets.h"
-#include "server/judge/output_witness.h"
 #include "server/runtime/cpu/cpu_device.h"
 
 namespace warpcall::judge {
