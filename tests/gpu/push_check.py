@@ -129,7 +129,9 @@ PUSHES = {
     "writes_before": (softmax(f"{HONEST_ROW} if (last) y[-1] = 1;"), {"OUT_OF_BOUNDS"}),
     "reads_behind": (softmax(
         f"{HONEST_ROW} if (last) y[0] = (__float_as_uint(x[rows * cols]) & 1) ? nextafterf(y[0], 2.0f) : y[0];"),
-        WRONG),
+        WRONG | {"RUNTIME_ERROR"}),
+    "reads_behind_for_nothing": (softmax(f"{HONEST_ROW} const volatile float behind = x[rows * cols + threadIdx.x];"),
+                                 {"RUNTIME_ERROR"}),
     "writes_to_its_input": (softmax(f"{HONEST_ROW} __syncthreads(); if (last) const_cast<float*>(x)[at] = 1;"),
                             {"INPUT_MODIFIED"}),
     "endless": (softmax("while (*(volatile float*)y != 12345.0f) {}"), {"TIMEOUT"}),
