@@ -17,7 +17,7 @@ namespace {
 // finite.
 constexpr int64_t kSpecialsMax = 24;
 // Threads that fill a tensor together begin with a new seed after so many.
-constexpr int64_t kElementsOfASeed = int64_t{1} << 16;
+constexpr int64_t kElementsOfASeed = int64_t{1} << 14;
 
 template <typename T>
 T FromPattern(uint32_t bits) {

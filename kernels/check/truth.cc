@@ -8,8 +8,9 @@
 namespace warpcall {
 namespace {
 
-// Work that pays for waking another thread: some 100 us.
-constexpr int64_t kGrainFlops = 256 * 1024;
+// Work that pays for waking another thread: some 20 us of a product, 300 of softmax, whose
+// exponentials count as one operation each.
+constexpr int64_t kGrainFlops = 32 * 1024;
 
 void FillSlice(const TruthSource& source, int64_t index, Truth* truth) {
   const SliceTruth part = SliceTruthOf(source, index);

@@ -22,6 +22,8 @@ constexpr int64_t kSetsMin = 2;
 constexpr int64_t kCachesPassed = 2;
 constexpr int64_t kRowNsMax = 2'000'000'000;
 constexpr int64_t kRowNsEnough = 300'000'000;
+// Standard error of a median, relative to it, with which no more samples are taken.
+constexpr double kNoiseEnough = 0.002;
 constexpr int64_t kReferenceNsMax = 20'000'000;
 // Products of float32 on tensor cores take three of 16-bit types at least.
 constexpr double kFloat32Products = 3;
@@ -106,6 +108,7 @@ class Trial {
         .kernel = &kernel_, .rows = {&row_}, .problem = *plan_.problem};
     for (const Row* const other : Others()) benchmark.rows.push_back(other);
     benchmark.iterations = plan_.iterations;
+    benchmark.max_noise = kNoiseEnough;
     benchmark.seed = plan_.secret;
     benchmark.deadline_ns = plan_.deadline_ns;
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputWitness> witness,

@@ -156,8 +156,8 @@ struct PushToAnswer {
   BenchmarkToAnswer benchmark;  // its `tell` gets the events but the verdict
   // As JudgeSite's, as the next two.
   DeviceProperties device;
-  judge::CompileCode compile;
-  std::function<absl::StatusOr<judge::RunSite>()> open;
+  judge::CompileCode compile = nullptr;
+  std::function<absl::StatusOr<judge::RunSite>()> open = nullptr;
   absl::Duration launch_time_max = absl::Seconds(2);
   // Called on another thread with the last event, the verdict on a launch that does not end. Does
   // not return.

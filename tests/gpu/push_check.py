@@ -130,7 +130,7 @@ PUSHES = {
     "reads_behind": (softmax(
         f"{HONEST_ROW} if (last) y[0] = (__float_as_uint(x[rows * cols]) & 1) ? nextafterf(y[0], 2.0f) : y[0];"),
         WRONG | {"RUNTIME_ERROR"}),
-    "reads_behind_for_nothing": (softmax(f"{HONEST_ROW} const volatile float behind = x[rows * cols + threadIdx.x];"),
+    "reads_behind_for_nothing": (softmax(f"{HONEST_ROW} if (x[rows * cols + threadIdx.x] == 12345.678f) y[at] = 7;"),
                                  {"RUNTIME_ERROR"}),
     "writes_to_its_input": (softmax(f"{HONEST_ROW} __syncthreads(); if (last) const_cast<float*>(x)[at] = 1;"),
                             {"INPUT_MODIFIED"}),
