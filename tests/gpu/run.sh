@@ -122,8 +122,8 @@ soak() { TAIL_LINES=40 step soak "$here/bin/warpcall_soak_bench" --seconds "${SO
 choices() {
   step choices bash -c "'$here/bin/warpcall_triton_choices' 2>&1 >'$logs/choices.txt'"
 }
-# Which rows "auto" is to take here: logs/shipped_tuning.txt is to be server/engine/shipped_tuning.txt. One that is
-# there is added to; TUNE_KERNELS names the kernels to tune, by default all.
+# Which rows "auto" is to take here: logs/shipped_tuning.txt, of which CONTRIBUTING.md tells what is built in. One that
+# is there is added to; TUNE_KERNELS names the kernels to tune, by default all.
 tune() {
   TAIL_LINES=200 step tune python3 "$here/tune.py" "$here" "$logs/shipped_tuning.txt" ${TUNE_KERNELS:-}
 }

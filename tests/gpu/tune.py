@@ -1,6 +1,6 @@
 """Has a server tune the problems that the benchmarks measure, and leaves its table.
 
-    tune.py PACK OUT [KERNEL...]      OUT is what server/engine/shipped_tuning.txt is to be
+    tune.py PACK OUT [KERNEL...]      CONTRIBUTING.md tells what of OUT is built in
 
 On the machine whose GPU the table is for, with nothing else running on it. A table that is there already is added
 to, so that kernels may be tuned one after the other. Prints what was chosen for each problem; exit status 1 when
