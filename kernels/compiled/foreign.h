@@ -1,5 +1,5 @@
 // CUDA C++ that users push: the source as a compiler gets it, and what is refused of its result.
-// The compiler itself runs in a confined process (server/foreign_compiler.h).
+// The compiler itself runs in a confined process (server/compile/foreign_compiler.h).
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
-#include "server/small_file.h"
+#include "server/system/small_file.h"
 
 namespace warpcall {
 

@@ -6,7 +6,7 @@
 #include "proto/common/status_macros.h"
 #include "server/engine/host_copy.h"
 #include "server/engine/phases.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace warpcall {
 namespace {

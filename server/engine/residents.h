@@ -28,8 +28,8 @@
 #include "kernels/op.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
-#include "server/housekeeper.h"
 #include "server/runtime/device.h"
+#include "server/system/housekeeper.h"
 
 namespace warpcall {
 

@@ -16,7 +16,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/fair_queue.h"
 #include "server/engine/job.h"
-#include "server/housekeeper.h"
+#include "server/system/housekeeper.h"
 
 namespace warpcall {
 

@@ -10,8 +10,8 @@
 #include "kernels/common/atomic_file.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/tuning_text.h"
-#include "server/log.h"
-#include "server/small_file.h"
+#include "server/log/log.h"
+#include "server/system/small_file.h"
 
 namespace warpcall {
 namespace {

@@ -27,7 +27,7 @@
 #include "server/inspect/ranking.h"
 #include "server/inspect/reference.h"
 #include "server/inspect/row_timer.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/runtime/plan_site.h"
 
 namespace warpcall::inspect {

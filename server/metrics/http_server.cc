@@ -24,10 +24,10 @@
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
-#include "server/listen.h"
 #include "server/metrics/http_connection.h"
 #include "server/metrics/log_level_route.h"
 #include "server/metrics/scrape_thread.h"
+#include "server/system/listen.h"
 
 namespace warpcall {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace warpcall {
 namespace {

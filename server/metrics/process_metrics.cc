@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "server/listen.h"
+#include "server/system/listen.h"
 
 namespace warpcall {
 namespace {

@@ -23,9 +23,9 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
-#include "server/housekeeper.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/process/parent.h"
+#include "server/system/housekeeper.h"
 
 namespace warpcall::process {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-#include "server/log_writer.h"
+#include "server/log/log_writer.h"
 #include "server/process/answer.h"
 
 namespace warpcall::process {

@@ -13,7 +13,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "server/engine/clock.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/transport/peers.h"
 
 namespace warpcall {

@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/listen.h"
+#include "server/system/listen.h"
 #include "server/transport/connections.h"
 
 namespace warpcall {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "proto/common/status_macros.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/transport/inquiry.h"
 
 namespace warpcall {

@@ -11,8 +11,8 @@
 #include "absl/synchronization/mutex.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
-#include "server/housekeeper.h"
-#include "server/log.h"
+#include "server/log/log.h"
+#include "server/system/housekeeper.h"
 
 namespace warpcall {
 

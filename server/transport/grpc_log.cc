@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace warpcall {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/transport/handover.h"
+#include "server/transport/grpc_1_51/handover.h"
 #include "server/transport/reply.h"
 #include "server/transport/watched_reactors.h"
 

@@ -8,7 +8,7 @@
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 #include "server/inspect/copy_ceiling.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/transport/caller.h"
 #include "server/transport/inflater.h"
 #include "server/transport/inquiry.h"

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/inspect/inspector.h"
-#include "server/transport/handover.h"
+#include "server/transport/grpc_1_51/handover.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/request.h"
 #include "server/transport/watched_reactors.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/transport/inflater.h"
 #include "server/transport/slices.h"
 #include "server/transport/status.h"

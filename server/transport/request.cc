@@ -12,11 +12,11 @@
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/transport/caller.h"
 #include "server/transport/failure_log.h"
+#include "server/transport/grpc_1_51/pollers.h"
 #include "server/transport/load_report.h"
-#include "server/transport/pollers.h"
 #include "server/transport/reference_watch.h"
 #include "server/transport/status.h"
 

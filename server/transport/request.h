@@ -20,7 +20,7 @@
 #include "server/access/gate.h"
 #include "server/access/principal.h"
 #include "server/engine/engine.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/call_codec.h"
 #include "server/transport/execute_deps.h"

@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "proto/common/status_macros.h"
 #include "proto/common/steady_wait.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/transport/caller.h"
 #include "server/transport/health_service.h"
 #include "server/transport/inference/inference_service.h"

@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "proto/common/http_proxy.h"
 #include "server/engine/clock.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace warpcall {
 namespace {

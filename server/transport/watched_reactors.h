@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/transport/handover.h"
+#include "server/transport/grpc_1_51/handover.h"
+#include "server/transport/grpc_1_51/inline_reactor.h"
 #include "server/transport/inflater.h"
-#include "server/transport/inline_reactor.h"
 #include "server/transport/open_streams.h"
 #include "server/transport/request.h"
 #include "server/transport/send_watch.h"

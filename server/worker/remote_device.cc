@@ -15,7 +15,7 @@
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace warpcall::worker {
 namespace {

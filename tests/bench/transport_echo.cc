@@ -15,8 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "server/transport/busy_poll.h"
-#include "server/transport/pollers.h"
+#include "server/transport/grpc_1_51/busy_poll.h"
+#include "server/transport/grpc_1_51/pollers.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::bench {

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/access/sha256.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/transport/put_call.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/stream_model.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/wire/chunk.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/transport/stream_request.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/stream_model.h"

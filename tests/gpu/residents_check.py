@@ -1,7 +1,7 @@
 """Tensors that stay on a GPU, seen by an independent client: grpcio and NumPy, no code of this project.
 
-    residents_check.py PACK         whole tensors there and back; kernels with operands that stay; 20 000 calls with
-                                    puts and frees, after which memory is what it was; rates
+    residents_check.py PACK [DEVICE [CALLS]]    whole tensors there and back; kernels with operands that stay; CALLS
+                                                (20 000) with puts and frees, after which memory is what it was; rates
 
 Prints its measurements; exit status 1 when a check fails.
 """
@@ -114,13 +114,13 @@ def check_linear(client, device, rng):
     return ok
 
 
-def check_mixed(client, server, device, seed):
+def check_mixed(client, server, device, seed, calls):
     """Puts, uses, kept outputs and frees at random, each answer checked; nothing is left, and memory is flat."""
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     held = {}
     memory = []
-    for i in range(MIXED_CALLS):
-        if i % (MIXED_CALLS // 10) == 0:
+    for i in range(calls):
+        if i % (calls // 10) == 0:
             memory.append(memory_mib(server, device))
         kind = rng.random()
         if kind < 0.3 or not held:
@@ -154,7 +154,7 @@ def check_mixed(client, server, device, seed):
     left = resident_metrics(server, device)
     memory.append(memory_mib(server, device))
     flat = device == "cpu" or memory[-1]["used"] <= memory[0]["used"]
-    print(f"{MIXED_CALLS} mixed calls; device memory, MiB, at each tenth and the end: {memory}; left {left}")
+    print(f"{calls} mixed calls; device memory, MiB, at each tenth and the end: {memory}; left {left}")
     return ok and left == (0, 0) and flat
 
 
@@ -192,6 +192,7 @@ def measure_rates(client, device, rng):
 def main():
     pack = sys.argv[1]
     device = sys.argv[2] if len(sys.argv) > 2 else "cuda:0"
+    calls = int(sys.argv[3]) if len(sys.argv) > 3 else MIXED_CALLS
     seed = random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
@@ -200,7 +201,7 @@ def main():
         ok = check_round_trips(client, server, device, rng)
         ok = check_gone(client, device) and ok
         ok = check_linear(client, device, rng) and ok
-        ok = check_mixed(client, server, device, seed) and ok
+        ok = check_mixed(client, server, device, seed, calls) and ok
         ok = measure_rates(client, device, rng) and ok
         code = server.stop()
     print(f"the server ended with {code}")

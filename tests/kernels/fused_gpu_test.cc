@@ -23,7 +23,7 @@
 #include "kernels/fused/fused.h"
 #include "kernels/plan.h"
 #include "proto/common/status_macros.h"
-#include "server/compiling.h"
+#include "server/compile/compiling.h"
 #include "server/process/channel.h"
 #include "server/process/child.h"
 #include "server/runtime/cuda/cuda_device.h"

@@ -178,7 +178,7 @@ _ENGINE = "server/engine/ server/runtime/* kernels/"
 # Path's prefix: (headers of this repository, libraries); the first that fits counts. A header matches an
 # entry that it begins with; an entry that ends in /* matches the headers of that folder and none below;
 # @ is the includer's folder; client/cpp/include/ holds the public headers, <warpcall/client.h>. main.cc
-# and its neighbours wire the server together, so they see all of its rooms, but none of the libraries
+# and server/program wire the server together, so they see all of its rooms, but none of the libraries
 # that those hide.
 ROOMS = {
     "kernels/catalog_": ("kernels/", ""),
@@ -195,22 +195,26 @@ ROOMS = {
     "kernels/": (_KERNELS, "cuda onednn highway"),
     "proto/common/": ("@", ""),
     "proto/": ("@", "grpc"),
-    "server/engine/": ("@ server/housekeeper.h server/log.h server/small_file.h server/runtime/* kernels/", ""),
-    "server/runtime/cuda/": ("@ server/log.h server/engine/gpu_reading.h server/engine/phases.h "
+    "server/log/": ("@ server/process/child.h", ""),
+    "server/system/": ("@ server/log/ server/runtime/cpu/control_group.h", ""),
+    "server/compile/": ("@ server/engine/clock.h server/process/ kernels/compiled/", ""),
+    "server/flags/": ("@ server/log/ server/process/child.h server/program/version.h server/runtime/cpu/ server/system/ kernels/", "cli11"),
+    "server/engine/": ("@ server/system/housekeeper.h server/log/log.h server/system/small_file.h server/runtime/* kernels/", ""),
+    "server/runtime/cuda/": ("@ server/log/log.h server/engine/gpu_reading.h server/engine/phases.h "
                              "server/runtime/* kernels/", "cuda"),
-    "server/runtime/": ("@ server/log.h server/runtime/* kernels/", ""),
-    "server/inspect/": (f"@ server/log.h server/process/ {_ENGINE}", "json messages"),
-    "server/judge/": (f"@ server/log.h server/inspect/ {_ENGINE}", "messages"),
-    "server/process/": ("@ server/housekeeper.h server/log.h server/log_writer.h server/engine/clock.h "
+    "server/runtime/": ("@ server/log/log.h server/runtime/* kernels/", ""),
+    "server/inspect/": (f"@ server/log/log.h server/process/ {_ENGINE}", "json messages"),
+    "server/judge/": (f"@ server/log/log.h server/inspect/ {_ENGINE}", "messages"),
+    "server/process/": ("@ server/system/housekeeper.h server/log/log.h server/log/log_writer.h server/engine/clock.h "
                         "server/engine/refusal.h "
                         "kernels/compiled/program.h", ""),
     "server/self_test/": (f"@ server/inspect/ server/process/ {_ENGINE}", ""),
-    "server/worker/": (f"@ server/log.h server/process/ {_ENGINE}", ""),
+    "server/worker/": (f"@ server/log/log.h server/process/ {_ENGINE}", ""),
     "server/tracing/": ("@ server/engine/ kernels/", ""),
-    "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "beast prometheus"),
-    "server/access/": ("@ server/small_file.h", "json openssl"),
+    "server/metrics/": ("@ server/system/listen.h server/log/log.h server/engine/ server/tracing/ kernels/", "beast prometheus"),
+    "server/access/": ("@ server/system/small_file.h", "json openssl"),
     "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
-    "server/transport/": (f"@ server/access/ server/housekeeper.h server/listen.h server/log.h server/inspect/ server/judge/ server/tracing/ {_ENGINE} proto/",
+    "server/transport/": (f"@ server/access/ server/system/housekeeper.h server/system/listen.h server/log/log.h server/inspect/ server/judge/ server/tracing/ {_ENGINE} proto/",
                           "grpc"),
     "server/": ("server/ kernels/", "cli11"),
     "client/cpp/include/": ("@", "messages"),

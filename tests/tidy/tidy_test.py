@@ -112,7 +112,7 @@ class IncludesTest(unittest.TestCase):
                      '"server/transport/codec.h"', "<grpcpp/grpcpp.h>", '"warpcall/v1/warpcall.grpc.pb.h"')
         self.may("server/engine/lane.cc", '"server/runtime/device.h"')
         self.may_not("server/engine/lane.cc", '"server/runtime/cpu/cpu_device.h"', '"server/transport/codec.h"',
-                     '"server/metrics/prometheus_sink.h"', '"server/config.h"')
+                     '"server/metrics/prometheus_sink.h"', '"server/flags/config.h"')
 
     def test_libraries_are_seen_by_their_rooms_only(self):
         for header in ("<grpcpp/grpcpp.h>", '"google/protobuf/message.h"', '"warpcall/v1/warpcall.pb.h"'):
@@ -140,7 +140,7 @@ class IncludesTest(unittest.TestCase):
     def test_client_knows_no_server(self):
         self.may("client/cpp/client.cc", '"proto/common/data_type.h"', '"warpcall/client.h"')
         self.may_not("client/cpp/client.cc", '"kernels/common/round.h"', '"kernels/op.h"', '"tests/kernels/run_row.h"')
-        self.may_not("client/cli/main.cc", '"server/config.h"')
+        self.may_not("client/cli/main.cc", '"server/flags/config.h"')
         self.may_not("client/cli/bench/plot.cc", '"client/cli/load/run.h"')
         self.may_not("client/cli/load/calls.cc", '"client/cpp/rpc/channel.h"')
         self.may_not("client/cpp/rpc/channel.cc", '"client/cpp/codec/codec.h"')
@@ -190,7 +190,7 @@ class LinesTest(unittest.TestCase):
 
     def test_no_conditional_about_cuda_under_server(self):
         for line in ("#if WARPCALL_CUDA\n", "#ifdef __CUDACC__\n", "# elif defined(CUDA)\n", "#ifndef __NVCC__\n"):
-            self.assertEqual(len(messages(tidy.check_conditionals, "server/devices.cc", line)), 1, line)
+            self.assertEqual(len(messages(tidy.check_conditionals, "server/program/devices.cc", line)), 1, line)
             self.assertEqual(messages(tidy.check_conditionals, "kernels/a.cc", line), [])
         self.assertEqual(messages(tidy.check_conditionals, "server/a.cc", "#ifdef NDEBUG\n// #if CUDA\n"), [])
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace warpcall::nvml {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "proto/common/steady_wait.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/runtime/cuda/nvml_gpu.h"
 
 namespace warpcall::nvml {

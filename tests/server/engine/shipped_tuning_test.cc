@@ -15,9 +15,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "server/devices.h"
 #include "server/engine/tuning_cache.h"
 #include "server/engine/tuning_text.h"
+#include "server/program/devices.h"
 
 namespace warpcall {
 namespace {

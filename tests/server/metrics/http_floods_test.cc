@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/notification.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/metrics/http_server.h"
 #include "tests/e2e/eventually.h"
 #include "tests/server/metrics/raw_http.h"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "server/metrics/http_connection.h"
 #include "server/metrics/log_level_route.h"
 #include "tests/server/foreign_addresses.h"

@@ -1,4 +1,4 @@
-#include "server/transport/busy_poll.h"
+#include "server/transport/grpc_1_51/busy_poll.h"
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/async_generic_service.h>

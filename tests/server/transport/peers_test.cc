@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "server/listen.h"
+#include "server/system/listen.h"
 
 namespace warpcall {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/transport/pollers.h"
+#include "server/transport/grpc_1_51/pollers.h"
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/async_generic_service.h>
