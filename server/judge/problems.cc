@@ -17,6 +17,8 @@ namespace {
 // Limits of a problem that is drawn, so that its whole output is checked in a moment.
 constexpr int64_t kBytesMax = int64_t{16} << 20;
 constexpr int64_t kFlopsMax = int64_t{500'000'000};
+// So many tries draw odd sizes for every second problem.
+constexpr int kOddTries = kTries / 10;
 
 class Drawer {
  public:
@@ -33,8 +35,10 @@ class Drawer {
     }
     const std::vector<std::vector<Dims>> bases = Bases();
     absl::Status last;
-    for (int i = 0; i < kTries && problems_.size() < kProblemsDrawn && !bases.empty(); ++i) {
-      const std::vector<Dims> shapes = Vary(bases[random_() % bases.size()]);
+    const size_t wanted = std::max<size_t>(kProblems, problems_.size() + kDrawnMin);
+    for (int i = 0; i < kTries && problems_.size() < wanted && !bases.empty(); ++i) {
+      std::vector<Dims> shapes = Vary(bases[random_() % bases.size()]);
+      if (IsToBeOdd() && i < kOddTries) MakeOdd(&shapes);
       // Known ones only where the manifest hardly takes others.
       if (i < kTries / 2 && absl::c_linear_search(bases, shapes)) continue;
       absl::StatusOr<Problem> varied = ProblemOf(shapes);
@@ -70,6 +74,18 @@ class Drawer {
         dim = known->second;
       }
     return shapes;
+  }
+
+  // A kernel that leaves out a tail must meet one, in each of its types, unless it takes none. The
+  // first drawn problem of each type is to be odd, then every second one.
+  bool IsToBeOdd() const {
+    const size_t drawn = problems_.size() - manifest_.examples.size();
+    return drawn / manifest_.types.size() % 2 == 0;
+  }
+
+  static void MakeOdd(std::vector<Dims>* shapes) {
+    for (Dims& dims : *shapes)
+      for (int64_t& dim : dims) dim |= 1;
   }
 
   int64_t NextTo(int64_t size) {

@@ -11,13 +11,14 @@
 
 namespace warpcall::judge {
 
-// At least so many, unless the manifest takes fewer.
-inline constexpr int kProblemsDrawn = 7;
+// So many at least, and so many beside the examples, unless the manifest takes fewer.
+inline constexpr int kProblems = 7;
+inline constexpr int kDrawnMin = 3;
 inline constexpr int kTries = 10'000;
 
 // In the order in which they are judged. All fit the manifest's `requires` on the device, in each
 // of its types in turn: its examples, and others around these and around the op's own cases, of
-// sizes that nobody can know before. UNIMPLEMENTED where kTries tries find none.
+// sizes that nobody can know before, some of them odd. UNIMPLEMENTED where kTries tries find none.
 absl::StatusOr<std::vector<Problem>> DrawProblems(const manifest::KernelManifest& manifest,
                                                   const DeviceProperties& device, uint64_t seed);
 

@@ -131,7 +131,7 @@ TEST_F(JudgeTest, ARightKernelPasses) {
   EXPECT_EQ(compiled[0].compiled().kernel(), "softmax");
   EXPECT_EQ(compiled[0].compiled().digest(), verdict.digest());
   const auto checked = EventsOf(v1::PushEvent::kChecked);
-  EXPECT_GE(checked.size(), static_cast<size_t>(kProblemsDrawn));
+  EXPECT_GE(checked.size(), static_cast<size_t>(kProblems));
   for (const v1::PushEvent& event : checked) {
     EXPECT_TRUE(event.checked().passed()) << event.checked().detail();
     EXPECT_LE(event.checked().max_error(), 1);
@@ -182,7 +182,7 @@ TEST_F(JudgeTest, WhatWasKeptFromTheCheckIsGone) {
     return std::map<std::string, HostKernel>{{"softmax", Softmax}};
   });
   EXPECT_EQ(verdict.status(), "PASSED") << verdict.reason();
-  EXPECT_EQ(loads, 1 + kProblemsDrawn + 1);
+  EXPECT_EQ(loads, 1 + kProblems + 1);
 }
 
 // As many launches go right as the check makes, or more.

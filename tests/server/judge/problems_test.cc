@@ -47,7 +47,7 @@ TEST_F(ProblemsTest, ExamplesComeFirstAndOthersFit) {
         "requires": ["cols % 8 == 0", "cols <= 4096"], "examples": [[[64, 512]], [[3, 1024]]])",
                             seed);
     ASSERT_TRUE(drawn.ok()) << drawn.status();
-    ASSERT_EQ(drawn->size(), static_cast<size_t>(kProblemsDrawn));
+    ASSERT_EQ(drawn->size(), static_cast<size_t>(kProblems));
     EXPECT_EQ(InputsToString((*drawn)[0]), "float32[64,512]");
     EXPECT_EQ(InputsToString((*drawn)[1]), "bfloat16[3,1024]");
     std::set<std::string> distinct;
@@ -60,17 +60,39 @@ TEST_F(ProblemsTest, ExamplesComeFirstAndOthersFit) {
 }
 
 // Sizes that depend on each other stay so.
+// However many examples an author gives, and whatever the seed.
+TEST_F(ProblemsTest, SomeAreNotTheAuthorsAndSomeOfTheseAreOdd) {
+  std::string examples = "[[64, 512]]";
+  for (int i = 1; i < 9; ++i) absl::StrAppend(&examples, ", [[", 64 + i, ", 512]]");
+  for (const std::string& listed : {std::string("[[64, 512]]"), examples})
+    for (const absl::string_view types : {R"("float32")", R"("float32", "float16", "bfloat16")"})
+      for (uint64_t seed = 0; seed < 50; ++seed) {
+        const auto drawn =
+            Draw("softmax",
+                 absl::StrCat(R"("types": [)", types, R"(], "examples": [)", listed, "]"), seed);
+        ASSERT_TRUE(drawn.ok()) << drawn.status();
+        EXPECT_EQ(drawn->size(), listed.size() > 20 ? 12u : 7u);
+        std::set<DataType> odd;
+        for (size_t i = manifest_->examples.size(); i < drawn->size(); ++i) {
+          const TensorSpec& input = (*drawn)[i].inputs[0];
+          if (absl::c_all_of(input.dims, [](int64_t dim) { return dim % 2 == 1; }))
+            odd.insert(input.data_type);
+        }
+        EXPECT_EQ(odd.size(), manifest_->types.size()) << seed;
+      }
+}
+
 TEST_F(ProblemsTest, EveryOpHasProblems) {
   for (const Kernel& kernel : registry_.kernels()) {
     if (std::string(kernel.op->name) == "fused") continue;  // its expression is the manifest's
     const auto drawn = Draw(kernel.op->name, R"("types": ["float32"])");
     ASSERT_TRUE(drawn.ok()) << kernel.op->name << drawn.status();
-    EXPECT_EQ(drawn->size(), static_cast<size_t>(kProblemsDrawn)) << kernel.op->name;
+    EXPECT_EQ(drawn->size(), static_cast<size_t>(kProblems)) << kernel.op->name;
   }
   const auto fused = Draw("fused", R"("types": ["float32"], "attributes": {"expression": "x0 + x1"},
                        "examples": [[[32, 100], [100]]])");
   ASSERT_TRUE(fused.ok()) << fused.status();
-  EXPECT_EQ(fused->size(), static_cast<size_t>(kProblemsDrawn));
+  EXPECT_EQ(fused->size(), static_cast<size_t>(kProblems));
 }
 
 TEST_F(ProblemsTest, SizesFollowFromTheSeed) {
