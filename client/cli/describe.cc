@@ -41,8 +41,8 @@ constexpr char kFooter[] =
   64x1024,1024,1024
 --source prints only files: the implementation's source (cuda, triton, cpp,
 expression) or its compiled code (ptx, sass).
-A --candidate is a kernel of yours: the server compiles it, and checks it on the
-problem of --shape, or without --shape on problems that it draws.)";
+A --candidate is a kernel of yours. The server compiles it and checks it on the
+problem that --shape gives, or else on problems that it draws.)";
 
 struct DescribeOptions {
   explicit DescribeOptions(const Arguments& arguments) : deadline(arguments) {

@@ -9,7 +9,7 @@
 namespace warpcall::expression {
 namespace {
 
-// Dimensions of the output that a tensor has, a bit each, the first dimension's the lowest. The
+// Bit mask of the output's dimensions that a tensor has; the lowest bit is the first dimension. The
 // tensor has one element in each other dimension.
 using Extent = uint32_t;
 
@@ -47,7 +47,8 @@ std::vector<Extent> NodeExtents(const Graph& graph, const std::vector<Extent>& i
   return extents;
 }
 
-// All tensors that are walked through: inputs, and what dropout counts in.
+// Returns the extents of all tensors that the loops index: the inputs, and the nodes in which
+// dropout counts elements.
 std::vector<Extent> WalkedExtents(const Graph& graph, const Loops& loops) {
   const std::vector<Extent> nodes = NodeExtents(graph, loops.inputs, loops.dims.size());
   std::vector<Extent> walked = loops.inputs;

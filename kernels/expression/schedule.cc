@@ -12,7 +12,7 @@ bool IsReducing(const Graph& graph, const Layout& layout, int node) {
   return IsReduction(found.op) && layout.wide[static_cast<size_t>(found.operands[0])];
 }
 
-// The wide nodes that `needed` are computed from, these included, in order.
+// Returns the wide nodes that the `needed` nodes depend on, themselves included, in order.
 std::vector<int> WideConeOf(const Graph& graph, const Layout& layout, std::vector<bool> needed) {
   std::vector<int> cone;
   for (size_t i = graph.nodes.size(); i-- > 0;) {

@@ -8,18 +8,18 @@
 namespace warpcall::gelu {
 namespace {
 
-// y = x Phi(x), and what goes wrong is Phi, which is multiplied by x. Its unfused form, 0.5 (1 +
+// y = x Phi(x), and the error is that of Phi, multiplied by x. The unfused form of Phi, 0.5 (1 +
 // tanh(a)) or 0.5 (1 + erf(z)), has roundings of 2^-24 relative to 1, however small Phi is: so the
-// error is relative to x, not to y. Rows that avoid this have approximations of exp2 and of the
-// reciprocal instead, with two or more such errors each. Seen are 3.1 x 2^-24 |x| at most, by the
-// vectorised rows (gelu_simd.cc, gelu_cuda_vector.cu).
+// error is relative to x, not to y. Implementations that avoid this form approximate exp2 and the
+// reciprocal instead, each with two or more such errors. The largest error seen is 3.1 x 2^-24 |x|,
+// of the vectorised ones (gelu_simd.cc, gelu_cuda_vector.cu).
 constexpr double kMiddle = 4 * 0x1p-24;
 // Allowance for numbers this small: they, and errors relative to them, may come out as 0.
 constexpr double kNothing = 1e-34;
 // Beyond this 1 - Phi < 2^-25: y is x, save for what a reciprocal of 22 bits leaves (1 - 2^-24
 // for 1, by a step of Newton's method from 11 bits).
 constexpr double kRight = 5.5;
-// Below this tanh and erf are -1 in float32, the unfused form gives 0.
+// Below this tanh and erf are -1 in float32, so the unfused form gives 0.
 constexpr double kLeft = -6;
 
 std::vector<ElementError> Errors(const Problem& problem, const Operands& inputs, int64_t index,

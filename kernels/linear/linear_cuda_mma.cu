@@ -18,7 +18,7 @@ using matmul::Tile;
 constexpr matmul::TiledVariants kVariants{matmul::kMmaTiles, matmul::kMmaElementTiles,
                                           /*element_layouts=*/1, /*along_k=*/true};
 
-// The ring, where the tile's outputs are in float32 at the end.
+// Bytes of the ring, which holds the tile's float32 outputs at the end.
 size_t SharedBytes(const Tile& tile) {
   return std::max(matmul::MmaRingBytes(tile),
                   static_cast<size_t>(tile.m) * static_cast<size_t>(tile.n) * sizeof(float));

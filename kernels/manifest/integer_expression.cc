@@ -80,7 +80,7 @@ class ExpressionParser {
     return absl::OkStatus();
   }
 
-  // The operator that comes next, if it is one of these.
+  // Returns the next operator if it is one of `operators`, else null.
   const Operator* Next(absl::Span<const Operator> operators) {
     Skip();
     for (const Operator& each : operators)

@@ -28,7 +28,7 @@ class Launcher {
   Launcher(const KernelManifest& manifest, const Problem& problem, const DeviceProperties& device)
       : device_(device), named_{*manifest.op, problem, device} {}
 
-  // The expression's value, from `least` to `most`.
+  // Returns the expression's value, or an error unless it is from `least` to `most`.
   absl::StatusOr<int64_t> Evaluate(absl::string_view member, const IntegerExpression& expression,
                                    int64_t least, int64_t most) const {
     const absl::StatusOr<int64_t> value =
@@ -94,7 +94,7 @@ class Launcher {
         argument.operand >= 0 && argument.operand < static_cast<int>(named_.op.input_names.size());
     if (is_input && argument.operand >= inputs)
       return Wrong(argument.text, absl::StrCat("the problem has ", inputs, " inputs"));
-    // The output comes behind the inputs that there are.
+    // The output follows the inputs that the problem has.
     return Parameter{.bytes = sizeof(void*),
                      .operand = is_input || argument.operand < 0 ? argument.operand : inputs};
   }

@@ -103,7 +103,7 @@ constexpr Size kSizes[] = {
 constexpr Size kLongSums[] = {{1, 20011, 3}, {3, 4099, 5},  {8, 4099, 11}, {17, 1537, 35},
                               {1, 4099, 1},  {24, 4099, 7}, {19, 131, 15}};
 
-// With precision=tf32: within tiles and more than one of them, steps of 8 and 32 terms and not.
+// Sizes for precision=tf32: within one tile and over several, k a multiple of 8 and 32 and not.
 constexpr Size kTf32Sizes[] = {{64, 64, 64},   {1, 7, 1},     {13, 257, 49}, {128, 64, 256},
                                {129, 65, 257}, {264, 40, 72}, {16, 8192, 24}};
 
@@ -131,7 +131,7 @@ const std::vector<Batches>& BatchCases() {
   };
   return cases;
 }
-// The last size: oneDNN's bfloat16 with AMX got it wrong, b transposed.
+// oneDNN's bfloat16 with AMX got the last size wrong if b was transposed.
 constexpr Size kBatchSizes[] = {{5, 7, 6}, {1, 19, 21}, {14, 8, 1}, {13, 3, 55}};
 
 // Magnitudes of the terms of one element.
@@ -149,14 +149,14 @@ Case WithTf32(Case of) {
 }
 
 // float32 sums of k products, in any order, are off by at most k u x sum|a b| (N. Higham, Accuracy
-// and Stability of Numerical Algorithms, 3.1, u = 2^-24) and, rounding errors being as good as
-// independent, by lambda sqrt(k) u x sum|a b| but for a probability of 2k exp(-lambda^2 / 2) (N.
-// Higham, T. Mary, "A new approach to probabilistic rounding error analysis", 2019): lambda = 6
-// makes that 3e-8 k. (Tensor cores truncate instead, once for 8 or 16 terms: still within it where
-// the signs of terms vary.) Products below 2^-126 lose up to 2^-150 each. tf32 keeps 10 fraction
-// bits of a and of b: rounded they lose 2^-11 of themselves each, truncated 2^-10, and subnormal
-// ones up to all. Where partial sums may leave float32's range, it depends on their order what
-// comes out.
+// and Stability of Numerical Algorithms, 3.1, u = 2^-24). Because rounding errors are as good as
+// independent, they are off by at most lambda sqrt(k) u x sum|a b|, except with a probability of 2k
+// exp(-lambda^2 / 2) (N. Higham, T. Mary, "A new approach to probabilistic rounding error
+// analysis", 2019): lambda = 6 makes that 3e-8 k. (Tensor cores truncate instead, once for 8 or 16
+// terms: still within it where the signs of terms vary.) Products below 2^-126 lose up to 2^-150
+// each. tf32 keeps 10 fraction bits of a and of b: rounded they lose 2^-11 of themselves each,
+// truncated 2^-10, and subnormal ones up to all. If partial sums may leave float32's range, the
+// result depends on their order.
 ElementError ErrorOf(const Terms& terms, double k, bool tf32) {
   constexpr double kOperands = 2 * 0x1p-10 + 0x1p-20;
   constexpr double kPartialSumMax = 0x1.ffp127;  // a rounding error or more below the largest
@@ -220,8 +220,8 @@ std::vector<Allowance> Allowances() {
            .flushes_subnormal_inputs = true}};
 }
 
-// Products of subnormal numbers that are usual numbers: few rows, whole tiles and what is left of
-// them, one slice of k and several.
+// Products with subnormal factors that are normal numbers: few rows, whole and partial tiles, one
+// slice of k and several.
 constexpr Size kSubnormalSizes[] = {{1, 300, 1},   {3, 1, 33},    {1, 513, 65}, {8, 1024, 40},
                                     {24, 520, 66}, {13, 257, 49}, {64, 64, 64}, {129, 600, 70}};
 
@@ -236,7 +236,7 @@ Case OfSubnormals(const Size& size, const Transpose& transpose, bool a_is_subnor
 // Large enough for whole tiles of every implementation, AMX's among them, and for steps in k.
 constexpr Size kQuickSize = {64, 64, 64};
 
-// The first four are the only ones for implementations that search for a best way in each case.
+// Implementations that search for the best algorithm in each case run only the first four.
 std::vector<Case> QuickCases() {
   std::vector<Case> cases;
   const auto add = [&](const Size& size, const Transpose& transpose, const Batches& batches) {

@@ -12,11 +12,11 @@
 namespace warpcall::matmul {
 
 struct TiledVariant {
-  bool in_vectors;  // operands come by 16 bytes, for which their rows must be whole vectors
+  bool in_vectors;  // operands are read 16 bytes at a time; their rows must be whole vectors
   int tile;         // index into the table for `in_vectors`
   Adjacent a;
   Adjacent b;
-  bool cut;  // sums in two runs or more, for the kernel that adds them up
+  bool cut;  // k is cut into two runs or more, whose sums another kernel adds up
 };
 
 // The number of layouts of two operands.
@@ -78,8 +78,8 @@ struct TiledVariants {
 };
 
 inline constexpr TiledVariants kMmaVariants{kMmaTiles, kMmaElementTiles, kLayouts};
-// Operands whose k is adjacent are copied element by element in any case: where both are, the last
-// of the layouts, there is one kernel.
+// An operand whose k is adjacent is always copied element by element. In the last layout both are,
+// so it has only one kernel.
 inline constexpr TiledVariants kRegisterVariants{kRegisterTiles, kRegisterTiles, kLayouts - 1};
 // Elements of 16 bits all come one by one.
 inline constexpr TiledVariants kRegisterNarrowVariants{kRegisterNarrowTiles, {}, kLayouts};
@@ -97,7 +97,7 @@ inline std::string NameOf(const TiledVariants& variants, int number) {
                       variant.cut ? " cut" : " whole");
 }
 
-// dot_per_output: how the matrix lies and is read, and which operand it is.
+// A variant of dot_per_output: the matrix's layout, how it is read, and which operand it is.
 struct DotVariant {
   Adjacent matrix;
   bool in_vectors;

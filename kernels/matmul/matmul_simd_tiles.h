@@ -9,14 +9,15 @@
 
 namespace warpcall::matmul::tiles {
 
-// Two by two tiles of sums share the loads of two tiles of a and two of b: that is all eight.
+// Two by two tiles of sums share the loads of two tiles of a and two of b, which takes all eight
+// tile registers.
 inline constexpr int kTileRows = 32;
 
 // Returns true if this processor and its system have the instructions, and those of pairs.
 bool Available();
 
-// As pairs::MultiplyTile, for up to kTileRows rows. REQUIRES: memory of kTileRows packed rows
-// behind tile.a, whatever those beyond `rows` hold.
+// As pairs::MultiplyTile, for up to kTileRows rows. REQUIRES: tile.a has memory for kTileRows
+// packed rows; those beyond `rows` may hold anything.
 void MultiplyTile(int64_t rows, int64_t columns, const pairs::Tile& tile);
 
 }  // namespace warpcall::matmul::tiles

@@ -1,6 +1,7 @@
 // A row in the registers of 2 to 32 warps, 16 or 32 elements a thread; memory is read once and
-// written once. The block meets for the mean and for the squares around it. Means and squares of
-// parts would be one exchange, but merging two of them takes a division, ten times a row.
+// written once. The block exchanges twice: for the mean, and for the squares around it. Partial
+// means and squares would need one exchange, but merging two of them takes a division, ten times a
+// row.
 #include <iterator>
 #include <string>
 #include <vector>

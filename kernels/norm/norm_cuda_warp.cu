@@ -1,6 +1,6 @@
 // Rows of up to 2048 elements, each in the registers of 4 to 32 lanes; shorter ones several at a
-// time. Warps know nothing of each other, so that while one waits for memory others compute and
-// write. Memory is read once and written once; weights come from the first-level cache.
+// time. Warps are independent, so that while one waits for memory others compute and write. Memory
+// is read once and written once; weights come from the first-level cache.
 #include <algorithm>
 #include <iterator>
 #include <string>

@@ -1,4 +1,4 @@
-// layernorm_triton.py's and rmsnorm_triton.py's kernels, compiled when this was built.
+// layernorm_triton.py's and rmsnorm_triton.py's kernels, compiled with the project.
 #include <cmath>
 #include <string>
 #include <vector>

@@ -17,11 +17,12 @@ constexpr double kPerDistance = 2.5;
 constexpr double kSteps = 24;
 
 // The sum's relative error. Rounding errors of sums of positive terms are as good as independent
-// (N. Higham, T. Mary, 2019), each of u^2 / 6 on average, and the one of the j-th of m additions
-// weighs j / m: m / 18 u^2 in all, of which six standard deviations are taken. The longest sums
-// are two of 4096 terms to a block of 8192 (simd_rows without vectors), whose errors are
-// independent again, and blocks of 64 terms or more one after another (its strided axis). 60 u for
-// n = 10^5, where a lost element of average weight changes all others by 168 u.
+// (N. Higham, T. Mary, 2019), each with a variance of u^2 / 6 on average. The error of the j-th of
+// m additions has the weight j / m, so the sum's variance is m / 18 u^2; the bound is six standard
+// deviations. The longest sums are two of 4096 terms to a block of 8192 (simd_rows without
+// vectors), whose errors are independent again, and blocks of 64 terms or more one after another
+// (its strided axis). The bound is 60 u for n = 10^5, where a lost element of average weight
+// changes all others by 168 u.
 double SumError(double n) {
   constexpr double kBlock = 8192;
   const double within = n <= kBlock ? n / 72 : kBlock / 72 * (kBlock / n);
@@ -29,9 +30,9 @@ double SumError(double n) {
   return std::min(n, 6 * std::sqrt(within + blocks)) * kUnit;
 }
 
-// Relative to y, save for what may be given as 0: exp(-d) < 2^-126. An error of exp that grows with
-// d reaches the sum with the weight of its term. Terms that weigh less than u are lost, all of them
-// on the same side, to a sum that already holds a large one.
+// The errors are relative to y, except where exp(-d) < 2^-126, for which 0 is allowed. An error of
+// exp that grows with d reaches the sum with the weight of its term. Terms that weigh less than u
+// are lost, all of them on the same side, to a sum that already holds a large one.
 std::vector<ElementError> Errors(const Problem&, const Operands&, int64_t,
                                  absl::Span<const double> truth) {
   std::vector<ElementError> errors(truth.size());
@@ -59,7 +60,7 @@ constexpr char kTolerance[] =
     "8192, then as sqrt(n / 1152)), d = ln(greatest y / y); the sum of all y < 2^-24; 2^-126 of "
     "the greatest y; and half a unit in the last place";
 
-// Known of libraries, whose code is not ours.
+// Known errors of libraries, whose code is not ours.
 std::vector<Allowance> Allowances() {
   return {
       {.row = "onednn_softmax",

@@ -1,6 +1,7 @@
 // The unfused chain: maximum, subtract, exp, sum, divide, each a kernel of its own with float32
 // intermediates in memory. For float32 it moves 32 bytes an element, 5 floats read and 3 written,
-// where the definition needs 8. Every kernel is coalesced: what the comparison shows is fusion.
+// where the definition needs 8. Every kernel's accesses are coalesced, so the comparison shows only
+// what fusion gains.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -61,8 +62,8 @@ __global__ void __launch_bounds__(kThreads) Reduce(const T* in, float* statistic
     statistic[place.outer * shape.lanes + place.lane] = result[0];
 }
 
-// The row of element i. Index is 32 bits wide where that is enough: dividing by 64 bits takes
-// longer than the memory does.
+// The row of element i. Index is 32 bits wide if that is enough: a 64-bit division takes longer
+// than the memory access.
 template <typename Index>
 __device__ int64_t RowOf(int64_t i, const ColumnShape& shape) {
   const Index inner = static_cast<Index>(shape.lanes);

@@ -21,7 +21,7 @@ struct ClusterTiling {
   using Ring = cuda::RowRing<kThreads, kShape.stages>;
   using HeldPart = Held<T, kWidth, kVectors, kThreads, /*kAligned=*/true>;
   static_assert(kShape.elements % kWidth == 0);
-  // While a part is worked on there is room for the next.
+  // There is room for the next part while one is processed.
   static_assert(kShape.stages == 0 || kShape.stages > kVectors);
 };
 
@@ -32,8 +32,8 @@ struct ClusterShared {
   MaxSum warps[2][Tiling::kThreads / 32];
 };
 
-// (maximum, sum) of a row, of all blocks of a cluster, each of whose threads has a part. `between`
-// runs when all threads of the block have come.
+// Merges the (maximum, sum) of a row over all blocks of a cluster; each thread brings a part.
+// `between` runs once all threads of the block have arrived.
 template <int kThreads, typename Between>
 __device__ MaxSum MergeOfCluster(MaxSum part, MaxSum* warps, cuda::ClusterExchange* exchange,
                                  Between between) {
@@ -134,7 +134,8 @@ struct OneRowShared {
   MaxSum warps[Tiling::kThreads / 32];
 };
 
-// A row for each cluster, straight into registers: for few rows, after which nothing comes.
+// One row per cluster, loaded straight into registers: for so few rows that no cluster gets a
+// second.
 template <typename T, typename Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
     ClusterPerOneRow(RowTensor<T> tensor, int share) {

@@ -37,8 +37,8 @@ inline absl::Status CheckContiguous(const View& view, absl::string_view row) {
                                                view.inner, " elements apart (limit 1)"));
 }
 
-// UNIMPLEMENTED, with the method's limits, for rows that PlanRow does not give to `method`. The
-// method takes rows as windows.
+// UNIMPLEMENTED, with the method's limits, if PlanRow does not choose `method` for the problem's
+// rows. The method takes rows as windows.
 inline absl::Status CheckWindowedRow(const Problem& problem, RowMethod method,
                                      absl::string_view row) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
@@ -54,7 +54,7 @@ inline absl::Status CheckWindowedRow(const Problem& problem, RowMethod method,
                    " of the upper limit go to the next method); here they have ", view.n));
 }
 
-// The variants of a row whose rows are windows: two for each of its shapes.
+// The variants of an implementation that takes rows as windows: two for each of its shapes.
 template <size_t kCount>
 std::vector<std::string> NamesOfWindows(const RowShape (&shapes)[kCount]) {
   std::vector<std::string> names;
@@ -82,7 +82,7 @@ absl::Status TakesWindow(const RowShape (&shapes)[kCount], const Problem& proble
                                                                  : CannotTake(view.n);
 }
 
-// The one that PlanRow gives.
+// Returns the variant that PlanRow chooses.
 inline int ChosenWindow(const Problem& problem) {
   return WindowVariantOf(PlanRow(ViewOf(problem).n, ElementBytes(problem.inputs[0].data_type)));
 }

@@ -1,8 +1,8 @@
-// Shares out an axis that has a stride among a block's threads: a pure function, no CUDA.
+// Divides a strided axis among a block's threads: a pure function, no CUDA.
 //
 // A tensor [outer, n, inner] is a stack of `outer` slabs of n x inner elements. Neighbouring
 // threads take neighbouring columns (or vectors of columns), then elements of the axis, then slabs:
-// when the columns are all of the slab's, thread and memory order are the same.
+// when a tile has all columns of its slab, threads are in the order of memory.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,7 @@
 namespace warpcall::softmax {
 
 // Elements [shift, shift + n) of `vectors` aligned vectors that begin at `start`. x and y are the
-// tensor's own: equal in all threads, they take no thread's registers.
+// tensor's base pointers, which are equal in all threads and so take no registers.
 template <typename T>
 struct Window {
   const T* x;
@@ -25,7 +25,7 @@ struct Window {
   int64_t start;
   int shift;
   int n;
-  int vectors;  // with elements of the row; 0: nothing is read or written
+  int vectors;  // that hold elements of the row; 0: nothing is read or written
   int whole;    // vectors within the tensor: all, or all but the last
 };
 
@@ -64,7 +64,7 @@ __device__ Window<T> WholeRow(const RowTensor<T>& tensor, int64_t row) {
                           shift + static_cast<int>(tensor.n));
 }
 
-// Vectors [first, first + count) of a row, as far as it has them.
+// Vectors [first, first + count) of a row, cut at the row's end.
 // REQUIRES: count x kWidth fits an int.
 template <int kWidth, bool kAligned, typename T>
 __device__ Window<T> PartOfRow(const RowTensor<T>& tensor, int64_t row, VectorRange range) {
@@ -77,8 +77,8 @@ __device__ Window<T> PartOfRow(const RowTensor<T>& tensor, int64_t row, VectorRa
                           static_cast<int>(last - first));
 }
 
-// The vectors that one of kThreads threads holds: first, first + kThreads, ... of a window. Places
-// past the window and of neighbouring rows hold -infinity, and 0 after Exponentiate.
+// The vectors that one of kThreads threads holds: first, first + kThreads, ... of a window.
+// Elements past the window or of neighbouring rows are -infinity, and 0 after Exponentiate.
 template <typename T, int kWidth, int kVectors, int kThreads, bool kAligned>
 struct Held {
   using Vector = cuda::Vector<T, kWidth>;
@@ -159,8 +159,8 @@ struct Held {
     }
   }
 
-  // A vector that is not within the tensor: the last of a row, in part beyond it, or one past the
-  // window, which holds -infinity.
+  // Reads a vector that is not wholly within the tensor: the last one of a row, or one past the
+  // window, which is all -infinity.
   static __device__ Vector FetchOutside(const Window<T>& window, int v) {
     const T* const x = window.x + (window.start + static_cast<int64_t>(v) * kWidth);
     float values[kWidth];
@@ -176,12 +176,12 @@ struct Held {
   }
 
  private:
-  // Element k of vector v is one of the row.
+  // Returns true if element k of vector v belongs to the row.
   static __device__ bool IsOwn(const Window<T>& window, int v, int k) {
     return static_cast<unsigned>(v * kWidth + k - window.shift) < static_cast<unsigned>(window.n);
   }
 
-  // Vector v may hold elements of another row.
+  // Returns true if vector v may hold elements of another row.
   static __device__ bool IsShared(const Window<T>& window, int v) {
     return v == 0 || v == window.vectors - 1;
   }

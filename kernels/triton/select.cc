@@ -54,8 +54,8 @@ std::string ToText(const Order& order) {
   return text;
 }
 
-// The distance from a problem to the sizes that a choice was measured with: the squares of their
-// ratios' logarithms.
+// Returns the distance from a problem to the sizes that a choice was measured with: the sum of the
+// squared logarithms of their ratios.
 double DistanceOf(const Choice& choice, const Order& order) {
   if (choice.sizes.size() != order.sizes.size()) return std::numeric_limits<double>::infinity();
   double distance = 0;

@@ -124,16 +124,17 @@ void AddLimits(CLI::App* app, Config* config) {
 // Adds the flags of tensors that stay on devices.
 void AddResidentFlags(CLI::App* app, Config* config) {
   app->add_option("--resident_mib", config->resident_mib,
-                  "Limit each device's memory for tensors that stay there between requests, MiB; "
-                  "0: none stays")
+                  "Memory of each device for tensors that stay there between requests, MiB; "
+                  "0: none may stay")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->default_str("1024, or a quarter of a GPU's memory");
   app->add_option("--resident_ttl_seconds", config->resident_ttl_seconds,
-                  "End such a tensor so long after its last use, unless its caller asked for "
-                  "another time")
+                  "Time after its last use at which such a tensor ends, seconds, unless its caller "
+                  "asked for another")
       ->check(Between(0.1, 31536000.0));
   app->add_option("--resident_ttl_seconds_max", config->resident_ttl_seconds_max,
-                  "Limit the time that a caller may ask for; at least resident_ttl_seconds")
+                  "Longest such time that a caller may ask for, seconds; at least "
+                  "resident_ttl_seconds")
       ->check(Between(0.1, 31536000.0));
 }
 
@@ -143,18 +144,19 @@ void AddInspectFlags(CLI::App* app, Config* config) {
                   "on this machine (local: a loopback address or a Unix socket) or none (off)")
       ->check(CLI::IsMember({"on", "local", "off"}));
   app->add_option("--inspect_seconds", config->inspect_seconds,
-                  "Longest time that one of these calls may run, seconds; they run one at a time")
+                  "Longest time that a Benchmark, Tune, Profile or Describe may run, seconds; they "
+                  "run one at a time")
       ->check(Between(1.0, 86400.0));
   app->add_option("--inspect_queue", config->inspect_queue,
-                  "Number of these calls that may wait, at most half of them from one connection")
+                  "Number of such calls that may wait, at most half of them from one connection")
       ->check(CLI::Range(1, 1024));
 }
 
 void AddPushFlags(CLI::App* app, Config* config) {
   app->add_option("--push", config->push,
                   "Judge kernels that callers push: on, off, or the devices that they may run on, "
-                  "comma-separated. For callers on this machine, or where there are policies, for "
-                  "principals whose methods name Push");
+                  "comma-separated. A caller with a name or a policy needs Push among the policy's "
+                  "methods; other callers must be on this machine");
   app->add_option("--push_run_seconds", config->push_run_seconds,
                   "Longest time that a launch of a pushed kernel may take, seconds")
       ->check(Between(0.1, 60.0));

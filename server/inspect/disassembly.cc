@@ -18,7 +18,7 @@
 namespace warpcall::inspect {
 namespace {
 
-// Bytes as a file that lives as long as this object, for programs that this process starts.
+// An in-memory file for programs that this process starts. Lives as long as this object.
 class MemoryFile {
  public:
   static absl::StatusOr<MemoryFile> Write(absl::string_view bytes) {

@@ -12,15 +12,15 @@
 namespace warpcall::judge {
 namespace {
 
-// Inputs begin at one of so many places of their pool.
+// Number of places in their pool at which inputs may begin.
 constexpr size_t kShifts = 4096;
-// Every byte of an output before a timed launch, and before another one.
+// Values of every byte of an output before a timed launch, and before its repetition.
 constexpr char kRemains = '\xFF';
 constexpr char kOtherRemains = '\0';
 constexpr size_t kRemainsBytes = size_t{1} << 20;
-// A sample gets so much time to be compared with the definition.
+// Longest time for comparing a sample with the definition.
 constexpr int64_t kTruthNsMax = 2'000'000;
-// Outputs that are kept on the device at a time: one at least, and no more than this.
+// Limits of the outputs kept on the device at a time; one is always kept.
 constexpr size_t kKeptBytesMax = size_t{64} << 20;
 constexpr size_t kKeptMax = 64;
 
@@ -136,7 +136,7 @@ absl::Status OutputWitness::LaunchAgain(inspect::OperandSets* sets,
   std::fill_n(differs, group.size(), 0);
   ASSIGN_OR_RETURN(const Buffer scratch,
                    stream->AllocateMemory(subject_.plan->traits().workspace_bytes));
-  // One phase, that of copies, for all: what is enqueued runs in its order.
+  // A single phase, that of copies, covers all of this: the stream runs it in order.
   return inspect::RunPhase(stream, Milestone::kInputsReady, [&]() -> absl::Status {
     for (size_t i = 0; i < group.size(); ++i) {
       const Operands& operands = (*sets)[group[i]];

@@ -22,13 +22,13 @@ constexpr int64_t kSetsMin = 2;
 constexpr int64_t kCachesPassed = 2;
 constexpr int64_t kRowNsMax = 2'000'000'000;
 constexpr int64_t kRowNsEnough = 300'000'000;
-// Standard error of a median, relative to it, with which no more samples are taken.
+// Relative standard error of a median at which sampling stops.
 constexpr double kNoiseEnough = 0.002;
 constexpr int64_t kReferenceNsMax = 20'000'000;
-// Products of float32 on tensor cores take three of 16-bit types at least.
+// A float32 product on tensor cores takes at least three products of a 16-bit type.
 constexpr double kFloat32Products = 3;
 
-// The row's name, which no row of the server's has.
+// Name of the pushed row; no row of the server has it.
 constexpr char kRowName[] = "push:";
 
 class Trial {
@@ -140,8 +140,8 @@ class Trial {
     return result.error().empty() && result.median_ns() > 0;
   }
 
-  // Of the server's own implementations and of the library's the fastest each, unless the caller
-  // has named some.
+  // Keeps the fastest of the server's own implementations and the fastest of the library's, or else
+  // all those that the caller named.
   void Take(v1::BenchmarkResponse& response) {
     result_.ceiling_bytes_per_second = response.ceiling_bytes_per_second();
     result_.flops_ceiling = response.flops_ceiling();

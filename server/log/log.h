@@ -23,8 +23,8 @@ void SetLogLevel(LogLevel level);
 LogLevel CurrentLogLevel();
 bool LogEnabled(LogLevel level);
 
-// kJson: an object a line, with the keys of the other; numbers are numbers, all else strings, in
-// which U+FFFD stands for bytes that are no UTF-8.
+// kJson: one object per line, with logfmt's keys. Numbers are numbers, other values strings, in
+// which U+FFFD replaces bytes that are not UTF-8.
 enum class LogFormat : int { kLogfmt, kJson };
 
 // Accepts "logfmt" and "json".

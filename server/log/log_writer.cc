@@ -38,8 +38,8 @@ bool WriteAll(int fd, absl::string_view text) {
   return true;
 }
 
-// Lets the writer's thread write the last lines before the process dies of `signal`, which has its
-// default action again. Calls what a handler may.
+// Lets the writer's thread write the last lines, then lets the process die of `signal`, which has
+// its default action again. Async-signal-safe.
 void AwaitWriterAndDie(int signal) {
   const LogWriter* const writer = process_writer.load();
   constexpr timespec kLook = {.tv_sec = 0, .tv_nsec = 1'000'000};
@@ -48,7 +48,7 @@ void AwaitWriterAndDie(int signal) {
   raise(signal);
 }
 
-// Where nobody else handles them, as sanitizers do.
+// Installs AwaitWriterAndDie for crashes that nobody else handles, as sanitizers do.
 void FlushBeforeCrashes() {
   for (const int signal : kCrashes) {
     struct sigaction action = {};
@@ -72,7 +72,7 @@ LogWriter::~LogWriter() {
 }
 
 absl::Status LogWriter::Start() {
-  // No signal of the process is for this thread.
+  // The thread blocks all signals of the process.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -136,7 +136,7 @@ void LogWriter::Run() {
     mutex_.Lock();
     pending_bytes_.fetch_sub(line.text.size(), std::memory_order_relaxed);
     if (is_written) continue;
-    // The next line that is taken tells of it: a notice now would fail as well.
+    // A notice now would fail as well; the next line that is taken brings one.
     const int64_t lost = line.said > 0 ? line.said : 1;
     unsaid_ += lost;
     if (line.said == 0) dropped_.fetch_add(1, std::memory_order_relaxed);

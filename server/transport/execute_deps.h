@@ -39,8 +39,8 @@ struct ServerFacts {
 // Callers that may use Benchmark, Tune, Profile and Describe.
 enum class InspectAccess : uint8_t { kOff, kLocal, kOn };
 
-// Callers that may push kernels, besides those whose policy names Push: those on this machine,
-// where there are no policies.
+// Who may push kernels: callers with a name or a policy if the policy names Push, other callers if
+// they are on this machine.
 struct PushAccess {
   bool on = true;
   std::vector<std::string> devices = {};  // empty: all
@@ -55,7 +55,7 @@ struct CallLimits {
   // Operands of one window of an ExecuteStream: large enough that its job's fixed costs vanish
   // beside its transfer, small enough that results start early and a stream holds little.
   int64_t stream_window_bytes = 16 << 20;
-  // All that gRPC may hold of what came from clients, whether its message is complete or waits.
+  // Most bytes from clients that gRPC may hold, in incomplete messages and in those that wait.
   int64_t received_bytes_max = int64_t{4} << 30;
   int64_t memory_mib = int64_t{1} << 20;              // the sum that all flags allow
   int gpus_min = 0;                                   // see CheckReady
@@ -66,7 +66,7 @@ struct CallLimits {
   int pollers_few = 0;               // for small requests; 0: all of gRPC's threads poll
 };
 
-// GrpcServer's own, while it serves; tests do without.
+// Parts that GrpcServer owns and sets while it serves; null in tests.
 struct ServerParts {
   BackgroundThread* refusals = nullptr;  // null: calls are refused where they arrive
   Inflater* inflater = nullptr;
@@ -81,7 +81,7 @@ struct ServerParts {
 struct OpenCalls {
   std::atomic<bool> accepting{true};  // new connections
   std::atomic<uint64_t> next_id{1};
-  std::atomic<int64_t> open{0};  // begun, and their answers not yet sent
+  std::atomic<int64_t> open{0};  // calls that have begun and are not yet answered
   OpenStreams streams{};
 };
 
@@ -93,7 +93,7 @@ struct ExecuteDeps {
   Clock clock = nullptr;
   inspect::Inspector* inspector = nullptr;
   TuningCache* tuning = nullptr;      // null: nothing is learned
-  Gate* gate = nullptr;               // null: everybody may call, as the connection that it is
+  Gate* gate = nullptr;               // null: all may call; each connection is a principal
   tracing::Tracer* tracer = nullptr;  // null: nothing is traced
   ServerFacts facts = {};
   CallLimits limits = {};

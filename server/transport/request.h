@@ -1,5 +1,5 @@
-// One request as the service sees it, whichever method brought it: what it asks for, who runs it,
-// what becomes of it. End, which every path reaches, counts it once.
+// One request, whatever its method: what it asks for, which implementation and device run it, and
+// its outcome. Every path reaches End, which counts the request once.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -67,7 +67,7 @@ absl::Status CheckRequestId(absl::string_view id);
 // Makes a request_id for a call without one.
 std::string MadeUpRequestId(uint64_t id);
 
-// The deadline by the clock that says `now_ns`; kNoDeadline when the client set none.
+// Returns the deadline on the clock that reads `now_ns`; kNoDeadline if the client set none.
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns);
 
 // Returns the call's final status, and sends the retry pushback if `status` has one.
@@ -97,72 +97,72 @@ class Request {
   // counter of requests counts it.
   enum class Kind : uint8_t { kKernel, kTransfer };
 
-  // Received now, of `caller`: see Identify. `context` outlives it.
+  // Begins a request that has just arrived from `caller` (see Identify). `context` outlives it.
   Request(ExecuteDeps* deps, grpc::CallbackServerContext* context, absl::StatusOr<Principal> caller,
           Kind kind = Kind::kKernel);
 
-  // Everything but tensor data: finds the kernel and has `state` make the problem of its op, with
-  // each check of names, types, shapes and attributes.
+  // Reads everything but tensor data: finds the kernel, has `state` make the problem of its op, and
+  // checks names, types, shapes and attributes.
   absl::Status Read(CallSpec spec, absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state);
   // The part of Read before the problem, for a call that is about a kernel and has none.
   absl::Status ReadKernel(CallSpec spec);
   // Finds the row and the device that run each of `parts`: the request's problem, or the sizes in
   // which it is cut. Reserves memory for outputs that stay there. REQUIRES: it was read.
   absl::Status Choose(absl::Span<const Problem> parts);
-  // Finds the next ones for the request's problem, where those that were chosen refused it with
-  // `refusal`. Returns an error that refuses nothing.
+  // Finds the next row and device for the request's problem after the chosen ones refused it with
+  // `refusal`. Returns `refusal` itself if it is an error of another kind.
   absl::Status ChooseNext(const absl::Status& refusal);
 
-  // Lets in a call of `method` of the service, whose name outlives it, as long as it has not ended:
-  // see Gate::Admit.
+  // Admits the request as a call of the service's `method`, until the request ends: see
+  // Gate::Admit. `method` outlives the request.
   absl::Status Admit(absl::string_view method);
-  // Counts tensors of so many bytes against the caller's limit, until the end.
+  // Counts `bytes` of tensors against the caller's limit until the request ends.
   absl::Status Hold(int64_t bytes);
-  // PERMISSION_DENIED for what the caller may not use of `rows` (Row::ids) and of the device.
+  // PERMISSION_DENIED if the caller may not use the device or one of `rows` (Row::ids).
   absl::Status CheckPolicy(absl::string_view device, absl::Span<const int> rows) const;
   // Returns true if the caller's policy lists the methods that it may call, and this one.
   bool IsNamedFor(absl::string_view method) const { return admission_.Names(method); }
   bool HasPolicy() const { return admission_.has_policy(); }
-  // Its deadline is at most so long after it came.
+  // Moves the deadline to at most `ns` after the request's arrival.
   void LimitTime(int64_t ns);
-  // Gives back what it holds of its caller's limits.
+  // Releases what the request holds of its caller's limits.
   void GiveBack() { admission_.GiveBack(); }
 
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks. The
-  // first takes over the load that Choose put on the device's books.
+  // first job takes over the load that Choose counted for the device.
   std::unique_ptr<Job> NewJob(const Problem& part);
 
-  // By operand, inputs first: tensors that are on the device, or stay there; null for others.
-  // Empty: there is none, or the request was counted.
+  // The tensors that are on the device or stay there, by operand, inputs first; null for other
+  // operands. Empty if there are none, or once the request was counted.
   absl::Span<const ResidentContentPtr> residents() const { return residents_; }
-  // Uses of those that the client named, by input; none at the end for others.
+  // Uses of the tensors that the client named, by input; may have fewer entries than inputs.
   absl::Span<const ResidentUse> uses() const { return uses_; }
-  // Lets the request's tensors go.
+  // Releases the request's tensors.
   void EndUses();
   bool keeps_outputs() const { return keep_outputs_; }
   Kind kind() const { return kind_; }
   ResidentOwner owner() const { return {caller_->name, admission_.resident_bytes_max()}; }
-  // The outputs' content has this digest.
+  // Sets the digest of the outputs' content.
   void SetDigest(const Sha256& sha256) { keep_terms_.sha256 = sha256; }
-  // Gives names to the outputs that stay. Errors as Residents::Name. With a digest a name goes to
-  // content that was there already, if there is such.
+  // Names the outputs that stay. Errors are those of Residents::Name. If a digest is set and the
+  // same content is already there, the name goes to that content.
   absl::Status NameOutputs();
   bool existed() const { return existed_; }
-  // A name that the answer tells, of content that the request did not bring.
+  // Adds a name to the answer, for content that the request did not bring.
   void AddKept(Residents::Named named) { kept_.push_back(std::move(named)); }
   // Names by output; empty: none stays, or none was named.
   absl::Span<const Residents::Named> kept() const { return kept_; }
-  // Ends those names, which the client has not learnt.
+  // Ends the names in kept(), which the client has not yet received.
   void TakeBackOutputs();
-  // Bytes of operands that did not travel.
+  // Bytes of operands that were not sent over the network.
   int64_t resident_bytes() const;
 
-  // Has the request's trace tell of one of the parts that it was cut in, which has run.
+  // Adds a part of the request that has run to the request's trace.
   void TracePart(const RequestTrace& part);
 
-  // The answer is made from here on: sets the trace's total_ns.
+  // Sets the trace's total_ns. Call it before the answer is made.
   void StopClock() { trace_.total_ns = deps_->clock() - start_ns_; }
-  // Counts and logs the request, and lets its tensors go.
+  // Counts and logs the request, and releases its tensors.
   void Count(const absl::Status& end);
   // As Count, for a request that ends its call: adds the retry pushback to the call's trailers.
   // Returns the status for the client.
@@ -184,18 +184,19 @@ class Request {
   const Problem& problem() const { return problem_; }
   const JobKey& key() const { return key_; }
   RequestTrace& trace() { return trace_; }
-  // As the client gave it, or one of ours.
+  // The client's ID, or else one that the server made.
   std::string request_id() const;
 
  private:
   absl::Status ReadResidents(CallSpec spec);
   absl::Status ReserveOutputs();
   Question ToQuestion() const;
-  // Takes what a chooser found for what runs the request.
+  // Makes the chooser's result the implementation and device that run the request.
   absl::Status Take(absl::StatusOr<Candidate> found);
-  // Where the float64 reference has served it, and nobody asked for that.
+  // Warns if the float64 reference served the request although the client did not name it.
   void WarnOfReference() const;
-  // PERMISSION_DENIED for a kernel, a row or a device that the caller may not use, by its name.
+  // PERMISSION_DENIED for a kernel, a row or a device that the request names and its caller may not
+  // use.
   absl::Status CheckPolicy() const;
   // Returns the status that the call counts as: DEADLINE_EXCEEDED if the client left because the
   // deadline passed.

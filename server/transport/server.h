@@ -33,14 +33,14 @@ namespace oip {
 class InferenceService;
 }
 
-// UNAVAILABLE says why clients had better call another server.
+// OK if clients should call this server; else UNAVAILABLE with the reason.
 absl::Status CheckReady(const ExecuteDeps& deps);
 
 class GrpcServer {
  public:
   // Listens on each of `addresses` ("HOST:PORT", port 0 for any; "unix:/path"), with TLS where
   // there are `credentials`. `deps` outlives the server. UNAVAILABLE names the address that could
-  // not be bound, and why; a Unix socket where another server listens is left to it.
+  // not be bound, and why; it leaves a Unix socket on which another server listens alone.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
       const std::vector<std::string>& addresses, ExecuteDeps* deps,
       std::shared_ptr<grpc::ServerCredentials> credentials = nullptr);
@@ -55,9 +55,9 @@ class GrpcServer {
   // Sets the answer of grpc.health.v1 for "" and for the service while CheckReady finds no fault.
   void SetServing(bool serving);
 
-  // Waits up to `timeout` until every answer is sent, true if so, and, for at most a second, until
-  // clients have stopped calling: they hear UNAVAILABLE from the engine, with its reason, until
-  // then.
+  // Waits up to `timeout` until every answer is sent, and returns true if so. Also waits, for at
+  // most a second, until clients have stopped calling: until then the engine answers their calls
+  // with UNAVAILABLE and its reason.
   bool AwaitQuiet(absl::Duration timeout);
 
   // Ends the streams that are open with `status`; returns how many there are.
@@ -67,12 +67,12 @@ class GrpcServer {
   // often, by one thread.
   void RunPeriodicChecks();
 
-  // Halves so often what gRPC may hold of received messages: it ends calls until they fit. By the
-  // same thread.
+  // Halves the memory that gRPC may use for received messages `halvings` times; gRPC ends calls
+  // until the rest fits. For the same thread.
   void ShedReceived(int halvings);
 
-  // Takes no new call, waits up to `timeout` for those that run, then ends them. With no time it
-  // closes all connections first. REQUIRES then: no call is under way.
+  // Accepts no new calls, waits up to `timeout` for running ones, then ends them. With a zero
+  // `timeout` it closes all connections first, which REQUIRES that no call is running.
   void Shutdown(absl::Duration timeout);
 
  private:
@@ -100,12 +100,12 @@ class GrpcServer {
   grpc::ResourceQuota quota_{"received messages"};
   int halvings_ = 0;
   std::atomic<bool> serving_{false};
-  absl::Mutex health_mutex_;  // orders what is told
+  absl::Mutex health_mutex_;  // keeps health reports in order
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
   std::optional<Connections> open_connections_;  // before what accepts them
   std::unique_ptr<Acceptor> acceptor_;
-  Pollers pollers_;  // before its server goes
+  Pollers pollers_;  // destroyed before its server
 };
 
 }  // namespace warpcall

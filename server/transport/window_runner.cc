@@ -13,7 +13,8 @@ namespace {
 
 // Output bytes of one message: below the 4 MiB that gRPC's clients take by default.
 constexpr size_t kOutputChunkBytes = 2 << 20;
-// A window that the queue has no room for is tried again after what the queue says, at most this.
+// A window for which the queue has no room is submitted again after the queue's delay, but at the
+// latest after this time.
 constexpr int64_t kRetryMsMax = 1'000;
 
 }  // namespace

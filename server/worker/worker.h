@@ -23,7 +23,7 @@ struct Ends {
 struct Served {
   const Registry* registry;
   Device* device;
-  // Makes memory that the other process shares fit for the device's copies and kernels.
+  // Prepares memory shared with the other process for the device's copies and kernels.
   std::function<absl::Status(void* data, size_t bytes)> pin;
   std::function<std::vector<DeviceErrorCount>()> errors;
 };

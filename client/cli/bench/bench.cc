@@ -57,7 +57,7 @@ per input, as kernels with weights (layernorm, linear) require:
 --input takes the types and shapes of .npy files instead, one file per input.
 The values are always random N(0, 1) numbers that the server makes.
 A row is one implementation. Rows are measured in turns. A row predicted to take
-longer than its time limit is skipped, and says how to measure it anyway.
+longer than its time limit is skipped; it shows how to measure it anyway.
 --deadline applies to each point; rows measured before it are shown.
 MEDIAN and MIN are over N samples. NOISE is the standard error of the median, in
 percent of the median. %COPY is the bandwidth in percent of the device's copy
@@ -148,8 +148,8 @@ struct BenchOptions {
     if (!tunes)
       candidate
           .Add(arguments,
-               "Time this kernel of yours, too, once the server has found it right; default beside "
-               "it: the fastest of the library and of the server's own")
+               "Time this kernel of yours, too, if the server finds it correct; default beside it: "
+               "the fastest of the library and of the server's own")
           .Excludes(warmup)
           .Excludes(max_noise)
           .Excludes(timeout);

@@ -95,7 +95,7 @@ std::vector<ComparedRow> CompareRows(const Measurements& before, const Measureme
   return rows;
 }
 
-// Clocks that are as close as this are alike: a GPU sets them in steps of 15 MHz, by temperature.
+// Clocks closer than this count as equal: a GPU sets them in steps of 15 MHz, by temperature.
 constexpr double kClockTolerance = 0.03;
 
 bool ClocksDiffer(int64_t a, int64_t b) {
@@ -117,7 +117,7 @@ std::string Date(int64_t unix_ns) {
 
 class Lines {
  public:
-  // Differs where both are known and not the same.
+  // The line differs if both values are known and unequal.
   void Add(absl::string_view name, const std::string& before, const std::string& after) {
     Add(name, before, after, !before.empty() && !after.empty() && before != after);
   }
@@ -134,7 +134,7 @@ class Lines {
 
 std::string Count(int64_t value) { return value > 0 ? absl::StrCat(value) : ""; }
 
-// Lists what is known of either.
+// Lists the conditions that are known of either benchmark.
 std::vector<ConditionLine> CompareConditions(const Conditions& before, const Conditions& after) {
   const client::RunStamp& was = before.stamp;
   const client::RunStamp& is = after.stamp;

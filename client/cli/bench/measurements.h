@@ -1,4 +1,4 @@
-// A benchmark that was kept: what `warpcall bench --json` printed.
+// A saved benchmark: the output of `warpcall bench --json`.
 #pragma once
 
 #include <map>
@@ -24,8 +24,8 @@ struct Conditions {
   std::string host = "";
   std::string device = "";  // "cuda:0"
   std::string client_version = "";
-  // Texts and the start are the first point's that has them; clocks are the least and the largest;
-  // reasons and dropped samples are those of all points.
+  // Merges the points' stamps: texts and the start from the first point that has them, the least
+  // and the largest clock, and the reasons and dropped samples of all points.
   client::RunStamp stamp = {};
 };
 

@@ -46,7 +46,7 @@ absl::Status CheckPicture(const std::string& name) {
                    " (package librsvg2-bin of Debian and Ubuntu)"));
 }
 
-// Goes on after an error, of which the first is kept.
+// Continues after an error and returns the first one.
 absl::Status WriteFiles(const BenchOutputs& outputs, const BenchReport& report) {
   absl::Status status;
   if (IsFile(outputs.csv)) status.Update(WriteOutput(outputs.csv, ToCsv(report)));

@@ -45,8 +45,8 @@ bool IsUnranked(const BenchmarkResult& result) {
   return result.unstable() && result.verdict().empty();
 }
 
-// Null: none is known to be the fastest, as of a point that ended early, or where an unstable row
-// may be.
+// Returns the fastest row; null if it is not known, because the point ended early or an unstable
+// row may be faster.
 const BenchmarkResult* Best(const client::BenchmarkReport& report) {
   const auto best =
       std::find_if(report.results().begin(), report.results().end(),
@@ -99,7 +99,7 @@ Table PointTable(const BenchPoint& point) {
       table.AddRow(Cells(point, result, best == nullptr ? 0 : best->median_ns()));
     } else {
       table.AddNote({NameCell(result)},
-                    // The server's sentence says of a row that it skipped that it did.
+                    // If the server skipped the row, its own message says so.
                     absl::StrCat(result.predicted_ns() > 0 ? "" : "did not run: ", result.error()));
     }
   }
@@ -222,7 +222,7 @@ json ToJson(const BenchReport& report, const BenchPoint& point) {
   return value;
 }
 
-// The names of JSON's values, but for the attributes, which are one text.
+// The names of JSON's values, except that attributes are a single text.
 constexpr const char* kColumns[] = {
     "kernel", "shape", "data_type", "device", "ceiling_bytes_per_second", "implementation",
     "family", "error", "mean_ns", "median_ns", "min_ns", "p90_ns", "bytes_per_second",
@@ -263,7 +263,7 @@ json PlaceValues(const BenchReport& report, const BenchPoint& point) {
   return values;
 }
 
-// Only figures that were measured: none of a row that did not run, and no errors of a result that
+// Returns only measured figures: none for a row that did not run, and no errors for a result that
 // was compared with nothing.
 json ResultValues(const BenchPoint& point, const client::BenchmarkResult& result) {
   if (!result.error().empty())
@@ -316,7 +316,7 @@ std::string ProblemTitle(const BenchPoint& point) {
 std::vector<BenchmarkResult> Ranked(const client::BenchmarkReport& report) {
   std::vector<BenchmarkResult> ranked(report.results().begin(), report.results().end());
   const bool has_best = Best(report) != nullptr;
-  // NaN would be no order.
+  // NaN would break the sort's order.
   const auto time = [](const BenchmarkResult& row) {
     return std::isnan(row.median_ns()) ? std::numeric_limits<double>::infinity() : row.median_ns();
   };

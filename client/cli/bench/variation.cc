@@ -14,7 +14,7 @@
 namespace warpcall::cli {
 namespace {
 
-// Lines of one implementation; more are a tangle.
+// Most lines of one implementation; more would be illegible.
 constexpr size_t kLinesMax = 8;
 
 using Sizes = std::vector<int64_t>;
@@ -46,7 +46,7 @@ std::string NameOf(size_t place, const BenchPoint& point, size_t places) {
   return absl::StrCat("d", place);
 }
 
-// The sizes of each point; empty when the points have not the same number of them.
+// The sizes of each point; empty unless all points have the same number of them.
 std::vector<Sizes> SizesOf(const BenchReport& report) {
   std::vector<Sizes> all;
   for (const BenchPoint& point : report.points) {
@@ -114,7 +114,7 @@ Variation VariationOf(const BenchReport& report) {
   if (sizes.empty()) return {};
   std::vector<Group> groups = GroupsOf(sizes, report);
   if (groups.empty() || groups.size() > 2) return {};
-  // The axis comes first; of as many values it is the later one, which a sweep changes fastest.
+  // The axis is the group with more values, or else the later one, which a sweep changes fastest.
   const bool second = groups.size() == 2 && groups[1].values.size() >= groups[0].values.size();
   const Group& axis = groups[second ? 1 : 0];
   const Group* const line = groups.size() < 2 ? nullptr : &groups[second ? 0 : 1];

@@ -12,10 +12,10 @@
 
 namespace warpcall::cli {
 
-// --candidate FILE.cu, and --manifest FILE.json if the manifest is no comment of it.
+// --candidate FILE.cu, and --manifest FILE.json if the manifest is not a comment in that file.
 class CandidateOption {
  public:
-  // Stays where it is: `arguments` write into it. `help` is of --candidate.
+  // This object must not move afterwards: `arguments` write into it. `help` describes --candidate.
   Option Add(const Arguments& arguments, const std::string& help);
 
   bool given() const { return !file_.empty(); }
@@ -35,7 +35,7 @@ struct CandidateResult {
   std::vector<client::PushEvent> events = {};  // the verdict last
 
   const client::PushVerdict& verdict() const { return events.back().verdict(); }
-  // Without results if the kernel was not timed.
+  // Has no results if the kernel was not timed.
   const v1::PushTimed& timed() const;
   bool passed() const { return verdict().status() == "PASSED"; }
   // "INCORRECT_NUMERICAL: ..."; of a verdict that is not PASSED.

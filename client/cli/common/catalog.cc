@@ -76,7 +76,7 @@ struct ValueParser {
   }
 };
 
-// The value that says its type; null when the kernel is not listed.
+// Returns the attribute's default, which shows its type; null if the kernel is not listed.
 absl::StatusOr<const AttributeValue*> FindDefault(const std::string& kernel,
                                                   const std::string& attribute,
                                                   absl::Span<const client::KernelInfo> kernels) {

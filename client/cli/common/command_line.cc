@@ -1,4 +1,4 @@
-// A command line read as a whole, and what is wrong with it in one line.
+// Reads a command line, and reports an error in it in one line.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
@@ -18,9 +18,9 @@ namespace {
 
 using absl::string_view;
 
-// CLI11's column for what options mean.
+// Column at which CLI11 describes options.
 constexpr size_t kHelpColumn = 30;
-// For what follows options that reach beyond that column.
+// Indent of the description of an option that reaches beyond that column.
 constexpr size_t kHelpIndent = 6;
 
 // Returns the indent for the continuation of a broken --help line.
@@ -66,7 +66,7 @@ std::vector<std::string> CommandNames(const CLI::App& app) {
   return names;
 }
 
-// The values between braces, with which options of few values describe them.
+// Returns the values between braces, with which --help lists an option's few values.
 std::vector<std::string> Values(const std::string& type_name) {
   const size_t begin = type_name.find('{');
   const size_t end = type_name.find('}');
@@ -118,7 +118,7 @@ std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::
   return absl::StrCat("unexpected argument '", word, "' for ", name, " ", command->get_name());
 }
 
-// In one line, which ends with where to read more.
+// Returns the error in one line, which ends with where to read more.
 std::string Wrong(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> parsed = app.get_subcommands();
   const CLI::App* const command = parsed.empty() ? nullptr : parsed[0];

@@ -1,4 +1,4 @@
-// Options that say who calls, and whom to trust.
+// Options for the client's credentials and the servers to trust.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace warpcall::cli {
 
-// Names of files, since a command line is seen by all of a machine.
+// Names of files, because every user of a machine can see its command lines.
 struct CredentialFiles {
   bool tls = false;  // also where one of the next three is given
   std::string ca;
@@ -18,7 +18,7 @@ struct CredentialFiles {
   std::string token;
 };
 
-// `files` stays where it is.
+// `files` must not move afterwards.
 void AddCredentialOptions(const Arguments& arguments, CredentialFiles* files);
 
 // INVALID_ARGUMENT names the option and the file that cannot be read, or holds no token.

@@ -1,4 +1,4 @@
-// Ctrl-C while a command works: it ends what is under way, and keeps what there is.
+// Handles Ctrl-C: ends the work in progress and keeps the results so far.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 namespace warpcall::cli {
 
 // While it lives, the first SIGINT, SIGTERM or SIGHUP calls `act`, on a thread of its own, instead
-// of ending the program; the second ends it. A signal that the program was started with ignored
-// stays so. One at a time.
+// of ending the program; the second ends the program. A signal that was ignored when the program
+// started stays ignored. At most one Interrupt exists at a time.
 class Interrupt {
  public:
   explicit Interrupt(std::function<void(int signal)> act);
@@ -16,7 +16,7 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // 0: none has come.
+  // The signal received; 0: none.
   int signal() const;
 
  private:

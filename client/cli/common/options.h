@@ -20,7 +20,7 @@ class Option;
 
 namespace warpcall::cli {
 
-// In place of a file's name: stdin for inputs, stdout for outputs.
+// File name that stands for stdin (inputs) or stdout (outputs).
 inline constexpr char kStandardStream[] = "-";
 
 // One option, described further by calls that chain.
@@ -67,7 +67,7 @@ class Arguments {
                      const std::string& help) const;
   Option AddFlag(const std::string& name, bool* value, const std::string& help) const;
   Arguments AddSubcommand(const std::string& name, const std::string& help) const;
-  // Stands at the end of --help.
+  // Sets the text at the end of --help.
   void SetFooter(const std::string& text) const;
 
   // True if the command line named this subcommand.
@@ -79,7 +79,7 @@ class Arguments {
 
 // Model of the command lines that a program accepts, for messages and for shell completion.
 struct OptionModel {
-  std::string name;  // "--type"; a value that has none: what --help calls it
+  std::string name;  // "--type"; for an unnamed value, its name in --help
   bool named = true;
   bool takes_value = false;
   std::vector<std::string> values = {};  // allowed values; empty: any
@@ -100,12 +100,12 @@ class CommandLine {
   ~CommandLine();
 
   Arguments arguments() const { return Arguments(app_.get()); }
-  // False when there is nothing to run: --help or --version was printed (*status 0), or what is
-  // wrong, in one line (*status 2).
+  // Returns false if there is nothing to run: --help or --version was printed (*status 0), or an
+  // error in one line (*status 2).
   bool Parse(int argc, char** argv, int* status);
 
-  // The program's own options alone, without a subcommand. False when they are wrong, which nobody
-  // is told.
+  // Parses the program's own options alone, without a subcommand. Returns false, and prints
+  // nothing, if they are wrong.
   bool ParseOptions(std::vector<std::string> words);
 
   ProgramModel Model() const;
@@ -116,11 +116,11 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-// --deadline SECONDS, for all that a command asks the server, retries included (TimeLeft); but
-// bench's and tune's is for each point, and load's for each request.
+// --deadline SECONDS: time limit for all calls of a command together, retries included (TimeLeft).
+// In bench and tune it applies to each point, in load to each request.
 class TimeoutOption {
  public:
-  // Stays where it is: `arguments` write into it.
+  // This object must not move afterwards: `arguments` write into it.
   explicit TimeoutOption(const Arguments& arguments, double default_seconds = kDefaultSeconds)
       : seconds_(default_seconds) {
     arguments.Add("--deadline", &seconds_, "Give up after this many seconds, retries included")
@@ -148,7 +148,7 @@ absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text);
 // --ttl DURATION, as 90s, 10m or 1h30m: how long a tensor stays on the server unused.
 class TtlOption {
  public:
-  // Stays where it is: `arguments` write into it.
+  // This object must not move afterwards: `arguments` write into it.
   Option Add(const Arguments& arguments, const std::string& help) {
     return arguments.Add("--ttl", &text_, help + ", as 90s or 1h; default: the server's")
         .TypeName("DURATION");

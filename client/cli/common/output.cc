@@ -53,15 +53,15 @@ json ToJson(const google::protobuf::Message& message,
 
 // Set once per process, by main, before anything can fail.
 bool errors_are_json = false;
-// The error of the first write to stdout that failed; 0: none has. Later ones, and a flush of what
-// is left, may fail in other ways, or in none.
+// errno of the first failed write to stdout; 0: none. Later writes and the final flush may fail
+// otherwise or succeed.
 int output_error = 0;
 
 void NoteOutputError(bool failed) {
   if (failed && output_error == 0) output_error = errno == 0 ? EIO : errno;
 }
 
-// One line, but on a terminal that is narrower: there it is broken at words.
+// Returns `text` as one line, or broken at words for a narrower terminal.
 std::string FittedToStderr(const std::string& text) {
   if (isatty(STDERR_FILENO) == 0) return text;
   return absl::StrJoin(WrapText(text, FindScreen(STDERR_FILENO).columns), "\n");
@@ -159,7 +159,7 @@ void PrintExample(absl::string_view heading, absl::string_view text) {
 void HoldClosedStreams() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
-    // Opened the wrong way round: EBADF for who reads or writes.
+    // Opened in the wrong direction, so that reads or writes still get EBADF.
     const int flags = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
     if (open("/dev/null", flags) != descriptor) return;  // the lowest that is free, or none is
   }
@@ -183,7 +183,7 @@ int FinishOutput(int exit_status) {
   FlushOutput();
   if (output_error == 0) return exit_status;
   const absl::Status status = absl::ErrnoToStatus(output_error, "can't write to stdout");
-  // The first error is the one that the exit status tells.
+  // The exit status reports the first error.
   const int refused = Refused(status);
   return exit_status == kExitOk ? refused : exit_status;
 }

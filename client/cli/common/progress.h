@@ -12,8 +12,8 @@
 
 namespace warpcall::cli {
 
-// From its birth on, prints `what` and the time so far after 1, 2, 4, 8 ... seconds, until it dies.
-// Every line ends with " s so far".
+// While it lives, prints `what` and the time so far after 1, 2, 4, 8 ... seconds. Every line ends
+// with " s so far".
 class Progress {
  public:
   explicit Progress(std::string what);
@@ -33,7 +33,7 @@ class Progress {
   void Print(const std::string& text) const;
 
   const std::string what_;
-  Progress* const before_;  // the last one that was born before it, which outlives it
+  Progress* const before_;  // the one created before it, which outlives it
   const absl::Time start_ = absl::Now();
   absl::Mutex mutex_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;

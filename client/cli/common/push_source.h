@@ -13,8 +13,8 @@ namespace warpcall::cli {
 struct PushSource {
   std::string path = {};  // of the code
   std::string code = {};
-  std::string manifest_json = {};  // empty: it stands in the first comment of the code
-  // The manifest says these. Only the server checks them; they are empty where it can't be read
+  std::string manifest_json = {};  // empty: the first comment of the code has it
+  // Values from the manifest, which only the server checks; empty if the manifest can't be read
   // here.
   std::string name = {};
   std::string op = {};

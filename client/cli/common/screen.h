@@ -11,7 +11,7 @@
 namespace warpcall::cli {
 
 struct Screen {
-  size_t columns = 0;  // that a line may have; 0: any number
+  size_t columns = 0;  // of a line; 0: no limit
   bool colour = false;
 };
 
@@ -25,10 +25,10 @@ const Screen& OutScreen();
 void SetOutScreen(const Screen& screen);
 
 enum class Emphasis : uint8_t { kHeading, kError };
-// `text` with the codes around it that emphasise it, or as it is where there are no colours.
+// Returns `text` between the codes that emphasise it, or unchanged if the screen has no colours.
 std::string Emphasised(absl::string_view text, Emphasis emphasis, const Screen& screen);
 
-// UTF-8 characters, taking each for one column.
+// Returns the number of UTF-8 characters, each counted as one column.
 size_t Columns(absl::string_view text);
 
 // Returns `text` as part of a line of a terminal. All text of a server goes through this function
@@ -38,13 +38,13 @@ std::string Printable(absl::string_view text);
 // Like Printable, for lines: keeps newlines and tabs and, if `screen` has colours, colour codes.
 std::string PrintableLines(absl::string_view text, const Screen& screen);
 
-// `text` in lines of at most `columns` (at least 1), broken at spaces, or behind commas where a
-// word is longer, or anywhere where there is neither. 0 columns: one line.
+// Breaks `text` into lines of at most `columns` (at least 1): at spaces, in longer words after
+// commas, and anywhere if a word has none. 0 columns: one line.
 std::vector<std::string> WrapText(absl::string_view text, size_t columns);
 
-// `text` in lines that fit OutScreen(), each with its newline: the first behind `before`, the
-// others behind `indent` spaces. Where next to `before` there is little room, it has a line of its
-// own. Both are shown as Printable.
+// Returns `text` in lines that fit OutScreen(), each with its newline: the first after `before`,
+// the others after `indent` spaces. If `before` leaves little room, it gets a line of its own. Both
+// texts go through Printable.
 std::string Fitted(absl::string_view before, absl::string_view text, size_t indent);
 
 }  // namespace warpcall::cli

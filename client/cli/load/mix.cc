@@ -37,7 +37,7 @@ absl::StatusOr<Shape> ParseShape(string_view text) {
   return shape;
 }
 
-// At the commas that stand in no square brackets.
+// Splits at the commas outside square brackets.
 std::vector<string_view> SplitEntries(string_view mix) {
   std::vector<string_view> entries;
   size_t begin = 0;
@@ -183,7 +183,7 @@ absl::Status FitToKernel(absl::Span<const client::KernelInfo> kernels, LoadEntry
   if (kernel != kernels.end()) {
     const size_t inputs = kernel->input_names.size();
     const size_t given = entry->shapes.size();
-    // One that takes as many as its attributes say is given a shape for each.
+    // A variadic kernel needs a shape for each input.
     const bool may_have_fewer =
         kernel->inputs_min > 0 && given >= static_cast<size_t>(kernel->inputs_min);
     const bool serves_all = !HasWeights(*kernel) || entry->shapes[0].size() == 1;

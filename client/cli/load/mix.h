@@ -43,18 +43,17 @@ struct LoadEntry {
 
 absl::StatusOr<Shapes> ParseShapes(absl::string_view text);
 
-// An entry takes from `defaults` what it does not say: shapes, type, implementation and device;
-// attributes are added to those that it does not name. INVALID_ARGUMENT says which entry is wrong,
-// and how.
+// `defaults` gives an entry the shapes, type, implementation, device and attributes that it lacks.
+// INVALID_ARGUMENT says which entry is wrong, and why.
 absl::StatusOr<std::vector<LoadEntry>> ParseMix(absl::string_view mix, const LoadEntry& defaults);
 
-// The entry as ParseMix takes it, without its weight.
+// Returns the entry as text for ParseMix, without its weight.
 std::string EntryName(const LoadEntry& entry);
 
-// Repeats a single shape for every input that `kernels` says there is, but rows' for their weights.
-// INVALID_ARGUMENT when there is another number of shapes, or the inputs have more bytes than
-// kRequestBytesMax. A kernel that is not listed is left as it is, so that the server says what
-// exists.
+// Repeats a single shape for every input that `kernels` lists, unless the kernel has weights and
+// the shape has several dimensions. INVALID_ARGUMENT if the number of shapes is wrong or the inputs
+// have more bytes than kRequestBytesMax. An unlisted kernel stays as it is, so that the server's
+// error lists the kernels.
 absl::Status FitToKernel(absl::Span<const client::KernelInfo> kernels, LoadEntry* entry);
 
 }  // namespace warpcall::cli

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// A sentence in lines that fit.
+// Breaks a sentence into lines that fit the screen.
 std::string Sentence(absl::string_view text) { return Fitted("", text, /*indent=*/2); }
 
 std::string Time(const LatencyHistogram& times, double fraction) {

@@ -17,9 +17,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// From the order to start until the first request, so that every worker is awake by then.
+// Time between starting the workers and the first request, by which every worker is awake.
 constexpr int64_t kHeadStartNs = 5'000'000;
-// A wait that can be ended early may wake up late; the last part of it can't and does not.
+// An interruptible wait may wake up late, so the last part of each wait is not interruptible.
 constexpr int64_t kExactWaitNs = 20'000'000;
 
 int64_t Now() {

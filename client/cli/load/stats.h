@@ -29,13 +29,13 @@ struct LoadPhase {
   const char* name;
   int64_t client::Timing::*duration_ns;
 };
-// The server's, in order; the last holds the others.
+// The server's phases, in order; the last one contains the others.
 inline constexpr LoadPhase kLoadPhases[] = {
     {"queue", &client::Timing::queue_ns}, {"copy_in", &client::Timing::copy_in_ns},
     {"h2d", &client::Timing::h2d_ns},     {"kernel", &client::Timing::kernel_ns},
     {"d2h", &client::Timing::d2h_ns},     {"total", &client::Timing::total_ns}};
 
-// When a request was meant to be sent, was sent and was done with; nanoseconds of one clock.
+// When a request was planned, sent and done; nanoseconds of one clock.
 struct LoadTimes {
   int64_t planned_ns = 0;  // without a plan: sent_ns
   int64_t sent_ns = 0;
@@ -51,7 +51,7 @@ class LoadStats {
 
   void Record(const LoadTimes& times, const client::Call& call,
               const absl::StatusOr<client::Result>& result);
-  // `other` is not recorded into any more.
+  // REQUIRES: nobody records into `other` any more.
   void Merge(const LoadStats& other);
 
   int64_t Count(absl::StatusCode code) const { return codes_[static_cast<size_t>(code)].Get(); }

@@ -41,7 +41,7 @@ class FigureList {
  public:
   FigureList(const Figures& first, const Figures& second) : first_(first), second_(second) {}
 
-  // None where neither has it, or has nothing of it.
+  // Adds nothing if neither profile has the figure, or both have 0.
   void Add(const char* name, double Figures::*figure, const Text& text) {
     AddValues(name, first_.*figure, second_.*figure, text);
   }
@@ -81,7 +81,7 @@ std::vector<ComparedFigure> FiguresSideBySide(const Figures& first, const Figure
   return list.Take();
 }
 
-// The slower one against the faster one, under the slower one's name.
+// Lists the reasons why one profile is slower than another, under the slower one's name.
 class Reasons {
  public:
   Reasons(const Profiled& slow, const Figures& slower, const Figures& faster)

@@ -76,7 +76,7 @@ struct ProfileOptions {
     arguments.AddRepeated("--implementation", &implementations,
                           "Profile this implementation (cuda) or variant (cuda:two_pass); repeat "
                           "to compare two; default: server's choice");
-    candidate.Add(arguments, "Profile this kernel of yours, once the server has found it right")
+    candidate.Add(arguments, "Profile this kernel of yours, if the server finds it correct")
         .Excludes(input);
     arguments
         .AddRepeated("--attribute", &attributes,
@@ -104,7 +104,7 @@ struct ProfileOptions {
   std::vector<std::string> attributes;
   std::string trace;
   std::string csv;
-  client::ProfileCall profile;  // but for what depends on the kernel
+  client::ProfileCall profile;  // all but what depends on the kernel
 };
 
 absl::StatusOr<client::ProfileCall> MakeCall(const ProfileOptions& options,
@@ -132,13 +132,13 @@ std::vector<client::TensorSpec> SpecsOf(const client::ProfileCall& profile) {
   return specs;
 }
 
-// Whom, and how long all answers together may take.
+// The server to call, and the time left for all of its answers together.
 struct Server {
   client::Client* client;
   TimeLeft* time_left;
 };
 
-// By a benchmark of next to nothing, which measures a copy beside it; 0 where it does not.
+// Measures the copy bandwidth with a tiny benchmark, which includes a copy; 0 if it does not.
 double MeasureCopy(const std::string& device, absl::Duration timeout, client::Client* client) {
   const auto report = client->Benchmark({.kernel = "identity",
                                          .inputs = {{DataType::kFloat32, {1}}},
@@ -170,8 +170,8 @@ void AddPlanAndDevice(const client::ProfileCall& call, const Server& server, Pro
   if (!devices.ok()) return;
   for (const client::DeviceInfo& device : *devices)
     if (device.name == profiled->report.device()) profiled->device = device;
-  // The server measures a copy when a device has been quiet for a while: not yet, or while the
-  // machine was not.
+  // The server measures a copy once a device has been idle for a while. Its value may be missing,
+  // or measured while the machine was busy.
   double& bandwidth = profiled->device.measured_bandwidth_bytes_per_second;
   if (profiled->device.name.empty() ||
       (bandwidth > 0 && FiguresOf(*profiled).fraction_of_ceiling <= kAboveMemory))
@@ -191,7 +191,7 @@ absl::StatusOr<Profiled> ProfileOne(client::ProfileCall call, const Server& serv
   return profiled;
 }
 
-// Returns what a push tells of a kernel as a profile of one run.
+// Returns a push's figures as a profile of one run.
 Profiled ProfileOf(const CandidateResult& result, const client::BenchmarkResult& times) {
   Profiled profiled{.kernel = {}, .iterations_asked = 0};
   client::ProfileReport& report = profiled.report;
@@ -279,7 +279,7 @@ absl::StatusOr<std::vector<Profiled>> ProfileAll(const ProfileOptions& options,
 
 absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileReport& report) {
   RETURN_IF_ERROR(WriteOutput(options.trace, report.trace_json()));
-  // With --json stdout is the value's alone.
+  // With --json, stdout holds nothing but the JSON value.
   PrintNote(absl::StrCat("trace of ", HumanBytes(static_cast<double>(report.trace_json().size())),
                          " in ", options.trace, ": open it at https://ui.perfetto.dev"));
   return absl::OkStatus();

@@ -45,10 +45,10 @@ constexpr char kFooterHead[] =
 the op, element by element, and times it beside the fastest other
 implementations. Only device code is pushed. A manifest says what the kernel
 computes and how it is launched; it is the first comment of the file, or JSON
-in a file of its own (--manifest). The shortest:
+in a file of its own (--manifest). The shortest manifest:
 )";
 constexpr char kFooterTail[] =
-    R"(Expressions know rows, cols and elements of the first input, shapes as
+    R"(Expressions may use rows, cols and elements of the first input, shapes as
 x.shape[0], for matmul and linear m, n, k and batch, and + - * / % ceil(a / b)
 min max next_pow2.
 Without --shape the server draws problems from the manifest's examples and the
@@ -56,13 +56,13 @@ op's own cases. `warpcall help bench` documents SHAPE:
   warpcall push softmax.cu
   warpcall push softmax.cu --shape 4096x1024 --shape '1024x{1024,4096}'
   warpcall push softmax.cu --watch --html softmax.html
-Errors are in units of the bound that the op's arithmetic gives: at most 1 is
-right. %COPY and %MADD are shares of the device's measured copy bandwidth and
+Errors are in units of the bound that the op's arithmetic gives; up to 1 is
+correct. %COPY and %MADD are shares of the device's measured copy bandwidth and
 multiply-adds. VS PUSH is the median divided by that of the push.
 --json prints one object with all events and the verdict, per push.
 Exit status: 0 PASSED, 1 the server refused or was not reached, 2 usage error,
 3 judged and not PASSED, 4 NOT_SUPPORTED or INTERNAL_ERROR (this server could
-not judge it), 130 Ctrl-C; with --watch that of the last verdict.)";
+not judge it), 130 Ctrl-C. With --watch the last verdict decides.)";
 
 struct PushOptions {
   explicit PushOptions(const Arguments& arguments) : deadline(arguments, kDeadlineSeconds) {
@@ -90,7 +90,7 @@ struct PushOptions {
         arguments
             .AddRepeated(
                 "--compare-with", &compare_with,
-                "Time this implementation beside it, or none; repeat for several; default: "
+                "Time this implementation beside the kernel, or none; repeat for several; default: "
                 "the fastest of the library and of the server's own")
             .TypeName("IMPLEMENTATION");
     arguments.AddFlag("--check-only", &check_only, "Check the results and time nothing")
@@ -102,7 +102,7 @@ struct PushOptions {
         .ShowDefault();
     arguments.Add("--device", &device,
                   "Judge on this device from `warpcall devices`; default: server's choice");
-    arguments.AddFlag("--fresh", &fresh, "Judge it anew even if the server has a verdict");
+    arguments.AddFlag("--fresh", &fresh, "Judge the kernel again even if the server has a verdict");
     arguments
         .Add("--timeout", &timeout,
              "Server's time limit from the queue to the verdict, in seconds or as 500ms; default: "
@@ -344,8 +344,7 @@ int Run(const Globals& globals, const PushOptions& options) {
 
 Command AddPushCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<PushOptions>(
-      root.AddSubcommand("push", "Have the server judge a kernel of yours: is it right, how fast"),
-      globals, Run);
+      root.AddSubcommand("push", "Have the server check and time a kernel of yours"), globals, Run);
 }
 
 }  // namespace warpcall::cli

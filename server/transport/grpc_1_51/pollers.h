@@ -1,9 +1,9 @@
-// How many of gRPC's threads look for events: few while requests are small.
+// Limits how many of gRPC's threads poll for events: few while requests are small.
 //
-// gRPC 1.51 has half as many threads for callbacks as there are cores, 2 to 16, and calls the one
-// that has slept longest for each event, three times a request. With eight of them every one has
-// slept for so long that its core is idle, which takes longer to call than the request itself.
-// Requests of large tensors want them all: reading one keeps a thread busy for a millisecond.
+// gRPC 1.51 has half as many callback threads as there are cores, 2 to 16. For each event, three
+// times a request, it wakes the thread that has slept longest. With eight threads that thread's
+// core is idle by then, and waking it takes longer than the request itself. Requests with large
+// tensors need all threads: reading one tensor keeps a thread busy for a millisecond.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -17,33 +17,35 @@
 
 namespace warpcall {
 
-// gRPC has no setting for it, so the others are kept in callbacks of calls that end at once.
-// Thread-safe.
+// gRPC has no setting for this number, so the other threads are parked: Pollers makes calls that
+// end at once, and blocks in their callbacks. Thread-safe.
 class Pollers {
  public:
-  // Threads for small requests: with three and more their cores go idle between two events.
+  // Threads for small requests; with three or more, their cores go idle between two events.
   static constexpr int kFew = 2;
-  // A request of so many bytes, answer included, keeps a thread busy for 100 us.
+  // A request of this size, answer included, keeps a thread busy for 100 us.
   static constexpr int64_t kLargeBytes = 256 << 10;
-  // Since the last large request, or the beginning, until others are for few threads.
+  // Time after the last large request, or the start, before the other threads are parked.
   static constexpr int64_t kCalmNs = 100'000'000;
 
-  // With `few` threads for small requests; 0: always all of them.
+  // `few` threads poll while requests are small; 0: always all of them.
   Pollers(int few, Clock clock);
-  // Lets all threads go, and waits until they have. REQUIRES: their server is still there.
+  // Releases all parked threads and waits until they have left. REQUIRES: their server still
+  // exists.
   ~Pollers();
   Pollers(const Pollers&) = delete;
   Pollers& operator=(const Pollers&) = delete;
 
-  // A server with callbacks has been started. Counts gRPC's threads, for at most a second. With
-  // another gRPC than 1.51, and under ThreadSanitizer, which cannot see what orders its threads,
-  // all of them go on polling.
+  // Counts gRPC's threads, for at most a second. Call it once a server with callbacks has started.
+  // With a gRPC other than 1.51, and under ThreadSanitizer, which cannot see what orders gRPC's
+  // threads, all of them go on polling.
   void Begin();
 
-  // A request has come whose tensors, its answer's included, have so many bytes. Does not wait.
+  // Records a request whose tensors, those of its answer included, have `bytes` bytes. Does not
+  // wait.
   void Observe(int64_t bytes);
 
-  // Threads that do not poll now.
+  // Returns the number of parked threads, which do not poll.
   int parked() const;
 
  private:
@@ -51,7 +53,7 @@ class Pollers {
 
   void Park();
   void LetGo();
-  // In the callback of a call: keeps the thread.
+  // Blocks the thread of a call's callback until the threads of `round` are released.
   void Stay(int64_t round);
 
   const int few_;
