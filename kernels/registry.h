@@ -1,6 +1,5 @@
 // The closed list of kernels and their implementations; everything that enumerates (metrics,
-// ListKernels, conformance, benchmarks) reads it, and Select is the one place where a row is
-// chosen.
+// ListKernels, conformance, benchmarks) reads it. Select chooses a row by the order of preference.
 #pragma once
 
 #include <atomic>

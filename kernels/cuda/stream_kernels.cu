@@ -41,8 +41,8 @@ __global__ void Report(const __grid_constant__ SmallCopies outputs, const WorkTi
                        WorkTimes* report) {
   const int64_t done = GlobalTimer();
   Run(outputs);
-  // The release covers what kernels before this one wrote, which it saw, and what its other threads
-  // copied before the barrier.
+  // The release below makes visible to the host what this thread has seen: what kernels before this
+  // one wrote, and what the block's other threads copied before the barrier.
   __threadfence_system();
   __syncthreads();
   if (threadIdx.x != 0) return;

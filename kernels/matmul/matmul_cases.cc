@@ -50,10 +50,11 @@ Case Multiplication(const Size& size, const Transpose& transpose, const Batches&
   return result;
 }
 
-// The vectorised implementation's register tile is 12 or 6 rows by 32, 16 or 2 columns, k is cut at
-// 256 and 512, tasks at 240 rows, strips of few rows at 64 and 512 columns and 8 and 24 rows, and,
-// under 16, 8 or 4 columns, at 2048, 1024 or 512 of k and from 128, 64 or 32 on, blocks at 1024
-// columns and, for 16-bit types, 512 rows.
+// Sizes on both sides of where the vectorised implementation changes its way. Its register tile is
+// 12 or 6 rows by 32, 16 or 2 columns. It cuts k at 256 and 512, tasks at 240 rows, and blocks at
+// 1024 columns and, for 16-bit types, 512 rows. Few rows are cut into strips of 64 and 512 columns,
+// at 8 and 24 rows. Products of under 16, 8 or 4 columns are strips from k = 128, 64 or 32 on, and
+// cut k at 2048, 1024 or 512.
 constexpr Size kSizes[] = {
     {0, 3, 4},
     {3, 0, 4},

@@ -81,7 +81,7 @@ inline constexpr TiledVariants kMmaVariants{kMmaTiles, kMmaElementTiles, kLayout
 // An operand whose k is adjacent is always copied element by element. In the last layout both are,
 // so it has only one kernel.
 inline constexpr TiledVariants kRegisterVariants{kRegisterTiles, kRegisterTiles, kLayouts - 1};
-// Elements of 16 bits all come one by one.
+// Elements of 16 bits are always copied one by one: there is only one set of tiles.
 inline constexpr TiledVariants kRegisterNarrowVariants{kRegisterNarrowTiles, {}, kLayouts};
 
 // "128x256x64 a[m,k] b[k,n] vectors cut"

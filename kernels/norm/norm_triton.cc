@@ -12,7 +12,8 @@ namespace {
 
 const char* OpOf(bool centered) { return centered ? "layernorm" : "rmsnorm"; }
 
-// Describes a problem to norm_triton.py's kernels, which get epsilon as `root` and `least`.
+// Describes a problem to norm_triton.py's kernels. They get epsilon as its square root,
+// `root`, and as the smallest value that its scaled square may have, `least`.
 triton::Order OrderFor(const View& view) {
   return {.traits = {},
           .integers = {{"rows", view.rows}, {"n", view.n}},

@@ -18,8 +18,9 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Elements of a row that a thread takes at a time, and has before more threads share the row. A sum
-// in such parts has an error that grows with n / 128 at most (8 threads or more share a long row).
+// Elements of a row that a thread takes at a time; a row with more is shared by several threads.
+// 8 threads or more share a long row, so each adds up n / 128 such parts at most, and the error of
+// the sum grows with no more than that.
 constexpr int kSliceElements = 16;
 
 struct Columns {
@@ -28,7 +29,7 @@ struct Columns {
 };
 
 struct Maximum {
-  static constexpr float kStart = kLowest;  // NaN may be lost here and comes back with the sum
+  static constexpr float kStart = kLowest;  // fmaxf drops NaN; the sum of exponentials has it
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 

@@ -134,7 +134,7 @@ absl::StatusOr<Blocks> BlocksFor(const CompiledKernel& kernel, const Order& orde
 
 absl::Status CheckTaken(const KernelSet& set, const Order& order, const DeviceProperties& device) {
   absl::Status reason;
-  // The last are the most general ones.
+  // The last ones are the most general: what they refuse, all refuse.
   for (auto kernel = set.kernels.rbegin(); kernel != set.kernels.rend(); ++kernel) {
     const absl::Status taken = BlocksFor(*kernel, order, device).status();
     if (taken.ok()) return taken;

@@ -154,7 +154,7 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
     ++accepted_;
   }
   absl::Status status = CheckRunTime(prediction, limits_.run_ns_max);
-  if (status.ok()) status = Place(&runner, job);
+  if (status.ok()) status = RunOrQueue(&runner, job);
   if (!status.ok()) {
     const RejectReason reason = RejectReasonOf(status);
     if (reason == RejectReason::kDeadlineUnmeetable || reason == RejectReason::kRunTime)
@@ -165,7 +165,7 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   return status;
 }
 
-absl::Status Engine::Place(Runner* runner, std::unique_ptr<Job>* job) {
+absl::Status Engine::RunOrQueue(Runner* runner, std::unique_ptr<Job>* job) {
   const bool small = (*job)->preparation == nullptr &&
                      (*job)->input_bytes + (*job)->output_bytes <= kRunByCallerBytesMax &&
                      (*job)->prediction_measured && (*job)->predicted_ns <= run_by_caller_ns_max_;
@@ -178,7 +178,7 @@ absl::Status Engine::Place(Runner* runner, std::unique_ptr<Job>* job) {
 absl::Status Engine::RunHere(Runner* runner, std::unique_ptr<Job>* job) {
   for (const std::unique_ptr<CallerLane>& caller : runner->caller_lanes) {
     if (!caller->in_use.TryLock()) continue;
-    const absl::StatusOr<bool> pass = runner->scheduler.Pass(**job);
+    const absl::StatusOr<bool> pass = runner->scheduler.MayRunAtOnce(**job);
     if (pass.ok() && *pass && runner->scheduler.TakeStaging(job->get())) {
       (*job)->submitted_ns = clock_();
       caller->lane.Process(std::move(*job));
@@ -203,8 +203,8 @@ void Engine::Cancel(int device, const JobKey& key) {
   EndJob(std::move(job), std::move(status));
 }
 
-void Engine::Refuse() {
-  for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.Refuse();
+void Engine::BeginDrain() {
+  for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.BeginDrain();
 }
 
 bool Engine::AwaitIdle(absl::Duration timeout) {

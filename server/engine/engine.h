@@ -107,11 +107,12 @@ class Engine {
   absl::Status Submit(std::unique_ptr<Job>* job);
 
   // Ends a waiting job with CANCELLED, or with DEADLINE_EXCEEDED if its deadline has passed. A job
-  // that holds a lane ends when it next checks. REQUIRES: the job's `cancelled` was set before.
+  // that holds a lane ends when it next checks. REQUIRES: the job's `cancelled` was set before, or
+  // its deadline has passed.
   void Cancel(int device, const JobKey& key);
 
   // From now on Submit returns UNAVAILABLE, except for jobs that continue a request.
-  void Refuse();
+  void BeginDrain();
   // Returns true if every accepted job was done before `timeout` passed.
   bool AwaitIdle(absl::Duration timeout);
 
@@ -182,7 +183,7 @@ class Engine {
   void HandleLoss();
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
   bool AnyPrepares(DeviceKind kind) const;
-  absl::Status Place(Runner* runner, std::unique_ptr<Job>* job);
+  absl::Status RunOrQueue(Runner* runner, std::unique_ptr<Job>* job);
   absl::Status RunHere(Runner* runner, std::unique_ptr<Job>* job);
   void JobEnded();
 

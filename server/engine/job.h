@@ -78,23 +78,23 @@ struct Job {
   bool prediction_measured = false;
   // Upper bound of predicted_ns, used where an underestimate would delay other jobs.
   int64_t predicted_ns_at_most = 0;
-  // Predicted work on the device's books until the job ends: entered by Engine::Choose, or else by
-  // Submit. Empty for a job that is to be prepared.
+  // Predicted work on the device's books until the job ends: entered by Chooser::Next, or else by
+  // Engine::Submit. Empty for a job that is to be prepared.
   DeviceLoad load;
   // Can end the job early while a lane works on it. Null elsewhere, as in a worker.
   const RunWatch* watch = nullptr;
   // Set by the owner that no longer wants the result; outlives the job.
   const std::atomic<bool>* cancelled = nullptr;
-  // Outlives `done`. The lane fills in kernel, row and work.
+  // Outlives `done`. Has kernel, row and work; the lane changes the row where it takes another.
   RequestTrace* trace = nullptr;
 
   // Called at most once, when nothing reads `inputs` any more and the work is still to come: the
   // owner can free their memory early. Not called for a job that ends before its inputs were
   // copied; its owner still holds them then.
   absl::AnyInvocable<void()> release_inputs;
-  // Called exactly once, on a lane's thread or in Engine::Cancel, with the job's status and, when
-  // OK, one buffer per output, which is empty for one that stays on the device. The engine does not
-  // touch the job's owner afterwards.
+  // Called exactly once, on a lane's thread, a timer's, or that of any caller of the engine, with
+  // the job's status and, when OK, one buffer per output, which is empty for one that stays on the
+  // device. The engine does not touch the job's owner afterwards.
   absl::AnyInvocable<void(absl::Status, StagingBuffers)> done;
   // Called after `done`, when the load is off the books. Lets the engine count its jobs.
   absl::AnyInvocable<void()> ended;

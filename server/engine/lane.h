@@ -53,7 +53,8 @@ class Lane {
  public:
   Lane(const LaneShared& shared, std::unique_ptr<Executor> executor);
 
-  // The thread that is to use the lane calls this first.
+  // A thread that serves the lane calls this first. One that runs a job for its caller does not: it
+  // would keep the lane's low priority.
   void BindThread();
   // Runs the job, which has its staging, and ends it.
   void Process(std::unique_ptr<Job> job);

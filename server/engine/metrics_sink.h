@@ -49,8 +49,8 @@ struct RequestTrace {
   int64_t d2h_ns = 0;
   int64_t device_ns = 0;  // first enqueued -> seen complete, by the host's clock
   int64_t total_ns = 0;   // received -> about to be answered
-  // Counted by CopyOnHost where bytes are copied. Nothing copies bytes on their way out today; code
-  // that did would count them here.
+  // Counted by CopyOnHost where bytes are copied. On their way out bytes are copied to shared
+  // memory of a client alone.
   int64_t copy_in_bytes = 0;
   int64_t copy_out_bytes = 0;
   Work work;
@@ -82,8 +82,8 @@ const char* PushStageName(PushStage stage);
 class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
-  // Called exactly once for every Execute call that reached the server, on any thread; must not
-  // block.
+  // Called exactly once for every request that reached the server, by Execute, ExecuteStream or
+  // ModelInfer, on any thread; must not block.
   virtual void Record(const RequestTrace& trace) = 0;
   // Called likewise for every Put and Get, which are no requests; counts copies and refusals.
   virtual void RecordTransfer(const RequestTrace& trace) = 0;

@@ -156,7 +156,7 @@ absl::Status Scheduler::CheckRoomFor(uint64_t principal) const {
   const bool full = held >= limits_.requests_max;
   was_full_.store(full, std::memory_order_relaxed);
   // A draining server returns UNAVAILABLE instead. Small jobs of principals that hold nothing may
-  // not need a place (Pass).
+  // not need a place (MayRunAtOnce).
   if (!full || refusing_ || !waiting_.HasJobsOf(principal) || waiting_.MakesRoomFor(principal))
     return absl::OkStatus();
   const int64_t work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
@@ -253,7 +253,7 @@ void Scheduler::End(DisplacedJobs displaced) {
   for (Displaced& other : displaced) EndJob(std::move(other.job), std::move(other.status));
 }
 
-absl::StatusOr<bool> Scheduler::Pass(const Job& job) {
+absl::StatusOr<bool> Scheduler::MayRunAtOnce(const Job& job) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(CheckOpen(job));
   return !waiting_.HasJobsOf(job.key.principal);
@@ -486,7 +486,7 @@ std::vector<Scheduler::Running> Scheduler::RunningJobs() const {
   return running_;
 }
 
-void Scheduler::Refuse() {
+void Scheduler::BeginDrain() {
   absl::MutexLock lock(&mutex_);
   refusing_ = true;
 }

@@ -64,9 +64,9 @@ class Scheduler {
   // Accepts the job, or leaves it in place and returns the reason. RESOURCE_EXHAUSTED names the
   // limit and when to retry, or says that measured jobs ahead of it leave no time before its
   // deadline. DEADLINE_EXCEEDED and CANCELLED as for CheckStillWanted, the former also when jobs of
-  // its kind are measured to take longer than it has; UNAVAILABLE after Refuse. A full queue makes
-  // room for a principal that holds less than another: this thread ends the other's last job with
-  // RESOURCE_EXHAUSTED.
+  // its kind are measured to take longer than it has; UNAVAILABLE after BeginDrain. A full queue
+  // makes room for a principal that holds less than another: this thread ends the other's last job
+  // with RESOURCE_EXHAUSTED.
   absl::Status Submit(std::unique_ptr<Job>* job);
 
   // RESOURCE_EXHAUSTED, as from Submit, when one more job of `principal` would surely be refused
@@ -77,7 +77,7 @@ class Scheduler {
   // For a job that takes less time than a lane takes to wake. True when nothing of its principal
   // waits: the caller may run the job itself at once. False when the caller should submit it.
   // Errors as for Submit.
-  absl::StatusOr<bool> Pass(const Job& job);
+  absl::StatusOr<bool> MayRunAtOnce(const Job& job);
 
   // Removes a waiting job; null when it is not waiting.
   std::unique_ptr<Job> Remove(const JobKey& key);
@@ -115,7 +115,7 @@ class Scheduler {
   bool watches() const;
   static constexpr int64_t kStarvedCheckPeriodNs = 100'000'000;
 
-  // Allocates staging for a job from Pass. False when there is none at present.
+  // Allocates staging for a job. False when there is none at present.
   bool TakeStaging(Job* job) const;
   // Reports that staging was returned.
   void StagingReturned();
@@ -136,7 +136,7 @@ class Scheduler {
   std::vector<Running> RunningJobs() const;
 
   // From now on only jobs that continue a request are accepted.
-  void Refuse();
+  void BeginDrain();
   // Accepts no more jobs; waiting jobs are still handed out.
   void Close();
   // Closes, and removes all waiting jobs, which the caller ends.

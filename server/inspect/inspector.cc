@@ -100,7 +100,7 @@ void Inspector::Wake() {
   changed_.Signal();
 }
 
-void Inspector::Refuse() {
+void Inspector::BeginDrain() {
   absl::MutexLock lock(&mutex_);
   refusing_.store(true);
 }

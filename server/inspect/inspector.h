@@ -86,12 +86,12 @@ class Inspector {
   ~Inspector();
 
   // Accepts the task or leaves it and returns the reason: RESOURCE_EXHAUSTED with a pushback when
-  // too many wait, or when its principal has half of the places; UNAVAILABLE after Refuse.
+  // too many wait, or when its principal has half of the places; UNAVAILABLE after BeginDrain.
   absl::Status Submit(std::unique_ptr<Task>* task);
   // Looks at every task's `cancelled` again.
   void Wake();
   // Accepts no more tasks, and ends the server's own; finishes the others.
-  void Refuse();
+  void BeginDrain();
   // Refuses, and soon ends all running and waiting tasks with UNAVAILABLE. Returns the number of
   // calls among them.
   int64_t EndAll();

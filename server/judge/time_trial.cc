@@ -17,7 +17,7 @@
 namespace warpcall::judge {
 namespace {
 
-// Operands of two sets at least: with one, every launch would find the last one's.
+// With a single set every launch would find its inputs in the cache, and the last launch's output.
 constexpr int64_t kSetsMin = 2;
 constexpr int64_t kCachesPassed = 2;
 constexpr int64_t kRowNsMax = 2'000'000'000;

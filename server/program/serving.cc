@@ -118,8 +118,8 @@ void EndUnfinished(const ExecuteDeps& deps, GrpcServer* server, Drained* drained
 
 // Refuses new requests and finishes what was accepted.
 Drained Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
-  deps.engine->Refuse();
-  deps.inspector->Refuse();
+  deps.engine->BeginDrain();
+  deps.inspector->BeginDrain();
   Drained drained = {.finished = deps.calls.open.load()};
   Log(LogLevel::kInfo, "draining",
       {{"drain_seconds", config.drain_seconds}, {"calls", drained.finished}});

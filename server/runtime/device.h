@@ -86,7 +86,7 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Each thread calls this before it uses the stream.
+  // A thread that serves streams calls this before it uses one; it may lower the thread's priority.
   virtual absl::Status BindThread() = 0;
   // The values of LaunchContext::stream and LaunchContext::libraries for kernels.
   virtual void* native_handle() = 0;

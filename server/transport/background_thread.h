@@ -1,5 +1,6 @@
 // Work that gives way to every call that is being served: answers to calls that the queue has no
-// room for, and messages to inflate. On gRPC's few threads either would hold up everybody else.
+// room for, messages to inflate, digests of tensors, lists of them. On gRPC's few threads either
+// would hold up everybody else.
 #pragma once
 
 #include <thread>

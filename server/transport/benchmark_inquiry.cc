@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -54,8 +55,9 @@ std::vector<int> RowsNamed(const Registry& registry, const Kernel& kernel,
   return rows;
 }
 
-// Where one of the implementations named runs, or any. Where none does, for the results to tell
-// why: the device that is named, or the first that one of `rows`, theirs, is for.
+// Returns the most preferred device on which one of the named implementations runs, or any if none
+// is named. Where none runs, for the results to tell why: the device that is named, or the first
+// that one of `rows`, theirs, is for.
 absl::StatusOr<int> DeviceFor(const ExecuteDeps& deps, const CheckedBenchmark& checked,
                               const v1::BenchmarkRequest& request, absl::Span<const int> rows) {
   const Engine& engine = *deps.engine;
@@ -63,13 +65,18 @@ absl::StatusOr<int> DeviceFor(const ExecuteDeps& deps, const CheckedBenchmark& c
   std::vector<std::string> names(request.implementations().begin(),
                                  request.implementations().end());
   if (names.empty()) names.push_back("");
+  std::optional<int> preferred;
   for (const std::string& name : names) {
     const auto choice = engine.Choose(*checked.kernel, std::string(WithoutStar(name)),
                                       request.device(), checked.problem);
-    if (choice.ok()) return choice->device;
-    if (!absl::IsUnimplemented(choice.status()) || request.implementations().empty())
+    if (choice.ok()) {
+      preferred = std::min(choice->device, preferred.value_or(choice->device));
+    } else if (!preferred.has_value() &&
+               (!absl::IsUnimplemented(choice.status()) || request.implementations().empty())) {
       return choice.status();
+    }
   }
+  if (preferred.has_value()) return *preferred;
   for (int i = 0; i < engine.device_count(); ++i) {
     const DeviceProperties& device = engine.device(i).properties();
     if (device.name == request.device()) return i;
@@ -209,8 +216,8 @@ absl::Status ReadMessage(const ExecuteDeps& deps, const std::string& bytes,
   const CallSpec spec = {
       .kernel = message.kernel(), .implementation = "", .device = "", .request_id = ""};
   ASSIGN_OR_RETURN(CheckedBenchmark checked, Check(registry, message));
-  RETURN_IF_ERROR(request->Read(
-      spec, [&](const Op&) -> absl::StatusOr<Problem> { return std::move(checked.problem); }));
+  RETURN_IF_ERROR(request->ReadKernel(spec));
+  request->SetProblem(std::move(checked.problem));
   ASSIGN_OR_RETURN(request->trace().device,
                    DeviceFor(deps, {&request->kernel(), request->problem()}, message,
                              RowsNamed(registry, request->kernel(), message.implementations())));

@@ -36,14 +36,15 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
   if (status.ok()) status = CheckMessage();
   if (status.ok()) {
     status = deps_->engine->CheckRoomFor(request_.key().principal);
-    if (!status.ok() && deps_->parts.refusals != nullptr) {
+    if (!status.ok() && deps_->parts.background != nullptr) {
       message_->Clear();
-      return deps_->parts.refusals->Add([this, status] { Finish(status); });
+      return deps_->parts.background->Add([this, status] { Finish(status); });
     }
   }
-  if (!status.ok() || !Inflater::IsCompressed(*message_)) return Run(status);
-  deps_->parts.inflater->InflateAsync(request_.key().principal, MessageLengthMax(*deps_), message_,
-                                      [this](const absl::Status& inflated) { Run(inflated); });
+  if (!status.ok() || !Inflater::IsCompressed(*message_)) return HoldAndSubmit(status);
+  deps_->parts.inflater->InflateAsync(
+      request_.key().principal, MessageLengthMax(*deps_), message_,
+      [this](const absl::Status& inflated) { HoldAndSubmit(inflated); });
 }
 
 absl::Status Call::CheckMessage() {
@@ -52,7 +53,7 @@ absl::Status Call::CheckMessage() {
   return CheckMessageLength(*deps_, static_cast<int64_t>(message_->Length()));
 }
 
-void Call::Run(absl::Status status) {
+void Call::HoldAndSubmit(absl::Status status) {
   if (status.ok()) status = request_.Hold(static_cast<int64_t>(message_->Length()));
   if (status.ok()) status = Submit();
   if (!status.ok()) Finish(status);
@@ -72,8 +73,9 @@ absl::StatusOr<std::unique_ptr<Job>> Call::MakeJob() {
   CallSpec spec;
   ASSIGN_OR_RETURN(spec, codec_->Spec());
   const bool has_timeout = spec.timeout_ns != kNoDeadline;
-  RETURN_IF_ERROR(
-      request_.Read(std::move(spec), [this](const Op& op) { return codec_->ToProblem(op); }));
+  RETURN_IF_ERROR(request_.ReadKernel(std::move(spec)));
+  ASSIGN_OR_RETURN(Problem stated, codec_->ToProblem(*request_.kernel().op));
+  request_.SetProblem(std::move(stated));
   if (has_timeout) SetTimer();
   const Problem& problem = request_.problem();
   JobInputs inputs;

@@ -42,7 +42,7 @@ class Call {
  private:
   absl::Status CheckMessage();
   // Goes on with a message that has been inflated where it was compressed.
-  void Run(absl::Status status);
+  void HoldAndSubmit(absl::Status status);
   absl::Status Submit();
   absl::StatusOr<std::unique_ptr<Job>> MakeJob();
   // Has the job leave its queue when the request's own time is over; gRPC sees to the call's.

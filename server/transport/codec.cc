@@ -90,14 +90,14 @@ absl::StatusOr<Problem> ProblemOf(
 
 }  // namespace
 
-absl::Status DecodedRequest::Decode(const grpc::ByteBuffer& message) {
+absl::Status ExecuteCodec::Decode(const grpc::ByteBuffer& message) {
   RETURN_IF_ERROR(DumpSlices(message, &slices_));
   absl::InlinedVector<wire::Bytes, 8> fragments;
   for (const grpc::Slice& slice : slices_) fragments.push_back(BytesOf(slice));
   return Decode(fragments);
 }
 
-absl::Status DecodedRequest::Decode(absl::Span<const wire::Bytes> fragments) {
+absl::Status ExecuteCodec::Decode(absl::Span<const wire::Bytes> fragments) {
   RETURN_IF_ERROR(wire::SplitTensors(fragments, wire::kExecuteRequestInputs, &split_));
   if (!header_->ParseFromString(split_.header))
     return absl::InvalidArgumentError(
@@ -105,12 +105,12 @@ absl::Status DecodedRequest::Decode(absl::Span<const wire::Bytes> fragments) {
   return absl::OkStatus();
 }
 
-void DecodedRequest::ReleaseData() {
+void ExecuteCodec::ReleaseInputs() {
   slices_.Clear();
   split_.tensor_data.clear();
 }
 
-absl::Status DecodedRequest::FindResidents(Residents* residents, absl::string_view owner) {
+absl::Status ExecuteCodec::FindResidents(Residents* residents, absl::string_view owner) {
   absl::InlinedVector<absl::string_view, 2> handles;
   for (const v1::Tensor& input : header_->inputs()) {
     const size_t i = handles.size();
@@ -134,14 +134,14 @@ absl::Status CheckStated(absl::string_view label, const TensorSpec& stated,
                                                  ToString(content.spec())));
 }
 
-CallSpec DecodedRequest::Spec() {
-  return {.kernel = header_->kernel(),
-          .implementation = header_->implementation(),
-          .device = header_->device(),
-          .request_id = header_->request_id(),
-          .residents = std::move(residents_),
-          .keep_outputs = header_->keep_outputs(),
-          .keep_terms = {.ttl_ns = header_->keep_ttl_ns()}};
+absl::StatusOr<CallSpec> ExecuteCodec::Spec() {
+  return CallSpec{.kernel = header_->kernel(),
+                  .implementation = header_->implementation(),
+                  .device = header_->device(),
+                  .request_id = header_->request_id(),
+                  .residents = std::move(residents_),
+                  .keep_outputs = header_->keep_outputs(),
+                  .keep_terms = {.ttl_ns = header_->keep_ttl_ns()}};
 }
 
 absl::StatusOr<TensorSpec> ToTensorSpec(const v1::Tensor& tensor, absl::string_view label) {
@@ -151,8 +151,8 @@ absl::StatusOr<TensorSpec> ToTensorSpec(const v1::Tensor& tensor, absl::string_v
   return spec;
 }
 
-absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op) {
-  return ProblemOf(header.inputs(), header.attributes(), op);
+absl::StatusOr<Problem> ExecuteCodec::ToProblem(const Op& op) {
+  return ProblemOf(header_->inputs(), header_->attributes(), op);
 }
 
 absl::StatusOr<Problem> ToProblem(
@@ -161,11 +161,13 @@ absl::StatusOr<Problem> ToProblem(
   return ProblemOf(inputs, attributes, op);
 }
 
-absl::Status DecodedRequest::CheckDataBytes(const Op& op, const Problem& problem) const {
+absl::StatusOr<JobInputs> ExecuteCodec::Inputs(const Op& op, const Problem& problem) {
+  JobInputs inputs;
   WARPCALL_CHECK(problem.inputs.size() == input_count(), op.name, problem.inputs.size(),
                  input_count());
   for (size_t i = 0; i < input_count(); ++i) {
     const TensorSpec& spec = problem.inputs[i];
+    inputs.push_back(data(i).pieces);
     if (!header_->inputs(static_cast<int>(i)).handle().empty()) continue;
     if (data(i).size != spec.bytes()) {
       return absl::InvalidArgumentError(absl::StrCat("input ", i, " (", op.input_names[i],
@@ -173,6 +175,17 @@ absl::Status DecodedRequest::CheckDataBytes(const Op& op, const Problem& problem
                                                      ToString(spec), " takes ", spec.bytes()));
     }
   }
+  return inputs;
+}
+
+absl::Status ExecuteCodec::Encode(Request* request, StagingBuffers outputs,
+                                  grpc::ByteBuffer* response) {
+  alignas(8) char block[1024];  // room for the response without its outputs
+  google::protobuf::Arena arena(block, sizeof(block));
+  auto* rest = google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&arena);
+  RETURN_IF_ERROR(request->NameOutputs());
+  Describe(request, rest);
+  EncodeResponse(*rest, request->problem(), std::move(outputs), response);
   return absl::OkStatus();
 }
 

@@ -23,25 +23,28 @@
 
 namespace warpcall {
 
-// A request taken apart: everything but tensor data parsed, tensor data where gRPC received it.
-class DecodedRequest {
+// Execute's messages. Takes a request apart: everything but tensor data is parsed, tensor data stay
+// where gRPC received them.
+class ExecuteCodec final : public CallCodec {
  public:
-  // INVALID_ARGUMENT when `message` is no valid encoding of an ExecuteRequest, RESOURCE_EXHAUSTED
-  // as DumpSlices. Holds references to the message's slices until ReleaseData.
-  absl::Status Decode(const grpc::ByteBuffer& message);
+  const char* method() const override { return "Execute"; }
+  // Holds references to the message's slices until ReleaseInputs.
+  absl::Status Decode(const grpc::ByteBuffer& message) override;
   // Decodes a message that lies within another one. The owner of `fragments` keeps them until
-  // ReleaseData.
+  // ReleaseInputs.
   absl::Status Decode(absl::Span<const wire::Bytes> fragments);
-
-  // Finds the owner's tensors that inputs name by handle, and gives those inputs their types and
-  // shapes. INVALID_ARGUMENT where such an input has data, or another type or shape; NOT_FOUND as
-  // Residents::Use.
-  absl::Status FindResidents(Residents* residents, absl::string_view owner);
-
+  // Gives inputs that are named by handle their types and shapes. INVALID_ARGUMENT where such an
+  // input has data, or another type or shape.
+  absl::Status FindResidents(Residents* residents, absl::string_view owner) override;
   // Its texts are the header's. Gives away what FindResidents found.
-  CallSpec Spec();
-  // INVALID_ARGUMENT when an input's data are not as long as its type and shape say.
-  absl::Status CheckDataBytes(const Op& op, const Problem& problem) const;
+  absl::StatusOr<CallSpec> Spec() override;
+  absl::StatusOr<Problem> ToProblem(const Op& op) override;
+  absl::StatusOr<JobInputs> Inputs(const Op& op, const Problem& problem) override;
+  // Drops the slices: data() is invalid from then on, header() is not.
+  void ReleaseInputs() override;
+  absl::Status Encode(Request* request, StagingBuffers outputs,
+                      grpc::ByteBuffer* response) override;
+  void RecordEnd(const RequestTrace&, const absl::Status&) override {}
 
   const v1::ExecuteRequest& header() const { return *header_; }
   // In place of a message.
@@ -51,9 +54,6 @@ class DecodedRequest {
     return split_.tensor_data[input];
   }
   size_t input_count() const { return split_.tensor_data.size(); }
-
-  // Drops the slices: data() is invalid from then on, header() is not.
-  void ReleaseData();
 
  private:
   // Room for the header of an ordinary request, so that parsing one allocates nothing.
@@ -71,17 +71,15 @@ absl::Status CheckStated(absl::string_view label, const TensorSpec& stated,
                          const ResidentContent& content);
 // INVALID_ARGUMENT for an unknown type or an impossible shape; `label` opens the message.
 absl::StatusOr<TensorSpec> ToTensorSpec(const v1::Tensor& tensor, absl::string_view label);
-// Returns the request's problem after checking all types, shapes and attributes.
-absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op);
-// As above, for inputs without data.
+// Returns the problem of inputs without data after checking all types, shapes and attributes.
 absl::StatusOr<Problem> ToProblem(
     const google::protobuf::RepeatedPtrField<v1::TensorSpec>& inputs,
     const google::protobuf::Map<std::string, v1::Attribute>& attributes, const Op& op);
 
 // Fills in request id, implementation and device.
 void DescribeChoice(const Request& request, v1::ExecuteResponse* response);
-// Fills in a response except its outputs: timing and launch, from the trace. Stops the request's
-// clock.
+// Fills in a response except its outputs' data: timing and launch, from the trace, and where
+// outputs stay on the device. Stops the request's clock.
 void Describe(Request* request, v1::ExecuteResponse* response);
 
 // A slice over the buffer's bytes, which gives the buffer back when gRPC has sent them.

@@ -34,8 +34,10 @@ absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request)
                          .implementation = message.implementation(),
                          .device = message.device(),
                          .request_id = ""};
-  RETURN_IF_ERROR(request->Read(
-      spec, [&](const Op& op) { return ToProblem(message.inputs(), message.attributes(), op); }));
+  RETURN_IF_ERROR(request->ReadKernel(spec));
+  ASSIGN_OR_RETURN(Problem problem,
+                   ToProblem(message.inputs(), message.attributes(), *request->kernel().op));
+  request->SetProblem(std::move(problem));
   RETURN_IF_ERROR(request->Choose(absl::MakeConstSpan(&request->problem(), 1)));
   return int64_t{0};
 }

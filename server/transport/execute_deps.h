@@ -68,7 +68,7 @@ struct CallLimits {
 
 // Parts that GrpcServer owns and sets while it serves; null in tests.
 struct ServerParts {
-  BackgroundThread* refusals = nullptr;  // null: calls are refused where they arrive
+  BackgroundThread* background = nullptr;  // null: its work is done where it arises
   Inflater* inflater = nullptr;
   Connections* connections = nullptr;         // null: none is known
   LoadReporter* loads = nullptr;              // null: balancers get no reports

@@ -10,7 +10,7 @@
 #include "server/inspect/describe.h"
 #include "server/transport/background_thread.h"
 #include "server/transport/call.h"
-#include "server/transport/execute_codec.h"
+#include "server/transport/codec.h"
 #include "server/transport/execute_stream_call.h"
 #include "server/transport/get_call.h"
 #include "server/transport/inflater.h"
@@ -252,10 +252,10 @@ KernelService::Reactor* KernelService::ListTensors(Context* context,
   auto answer = [deps = deps_, unary, reactor] {
     reactor->Finish(EndOf(ListTo(*deps, unary), unary.context));
   };
-  if (deps_->parts.refusals == nullptr)
+  if (deps_->parts.background == nullptr)
     answer();
   else
-    deps_->parts.refusals->Add(std::move(answer));
+    deps_->parts.background->Add(std::move(answer));
   return reactor;
 }
 

@@ -27,7 +27,7 @@ struct CheckedProfile {
   v1::ProfileRequest message;  // but for its request
   bool makes_inputs = false;   // those of input_specs
   bool request_path = true;
-  DecodedRequest decoded;  // the ExecuteRequest; refers to the bytes that were read
+  ExecuteCodec decoded;  // the ExecuteRequest; refers to the bytes that were read
 };
 
 absl::Status NotValid() {
@@ -79,11 +79,11 @@ absl::Status Decode(absl::string_view bytes, CheckedProfile* checked) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Problem> ProblemOf(const CheckedProfile& checked, const Op& op) {
+absl::StatusOr<Problem> ProblemOf(CheckedProfile& checked, const Op& op) {
   const v1::ExecuteRequest& header = checked.decoded.header();
   if (!checked.makes_inputs) {
-    ASSIGN_OR_RETURN(Problem problem, ToProblem(header, op));
-    RETURN_IF_ERROR(checked.decoded.CheckDataBytes(op, problem));
+    ASSIGN_OR_RETURN(Problem problem, checked.decoded.ToProblem(op));
+    RETURN_IF_ERROR(checked.decoded.Inputs(op, problem).status());
     return problem;
   }
   if (header.inputs_size() > 0)
@@ -126,9 +126,10 @@ absl::Status AppendResident(const HandlesOfProfile& profile, const ResidentUse& 
   get.kernel = kCopyKernel;
   get.residents = {resident};
   Request copy(profile.deps, profile.context, profile.request.caller(), Request::Kind::kTransfer);
-  RETURN_IF_ERROR(copy.Read(std::move(get), [&](const Op& op) {
-    return MakeProblem(op, absl::MakeConstSpan(&spec, 1), {});
-  }));
+  RETURN_IF_ERROR(copy.ReadKernel(std::move(get)));
+  ASSIGN_OR_RETURN(Problem problem,
+                   MakeProblem(*copy.kernel().op, absl::MakeConstSpan(&spec, 1), {}));
+  copy.SetProblem(std::move(problem));
   RETURN_IF_ERROR(copy.Choose(absl::MakeConstSpan(&copy.problem(), 1)));
   std::unique_ptr<Job> job = copy.NewJob(copy.problem());
   job->key = profile.request.key();
@@ -159,8 +160,11 @@ absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& 
   RETURN_IF_ERROR(Decode(bytes, &checked));
   RETURN_IF_ERROR(
       checked.decoded.FindResidents(&deps.engine->residents(), request->caller()->name));
-  RETURN_IF_ERROR(
-      request->Read(checked.decoded.Spec(), [&](const Op& op) { return ProblemOf(checked, op); }));
+  CallSpec spec;
+  ASSIGN_OR_RETURN(spec, checked.decoded.Spec());
+  RETURN_IF_ERROR(request->ReadKernel(std::move(spec)));
+  ASSIGN_OR_RETURN(Problem stated, ProblemOf(checked, *request->kernel().op));
+  request->SetProblem(std::move(stated));
   const Problem& problem = request->problem();
   if (checked.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, problem));
   RETURN_IF_ERROR(request->Choose(absl::MakeConstSpan(&problem, 1)));

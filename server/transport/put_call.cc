@@ -185,8 +185,8 @@ void PutCall::Hash(Window* window, absl::AnyInvocable<void()> ready) {
     reader_.Hash(*window);
     ready();
   };
-  if (deps_->parts.refusals == nullptr) return hash();
-  deps_->parts.refusals->Add(std::move(hash));
+  if (deps_->parts.background == nullptr) return hash();
+  deps_->parts.background->Add(std::move(hash));
 }
 
 void PutCall::Advance() {

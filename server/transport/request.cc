@@ -48,8 +48,6 @@ absl::Status CheckRequestId(absl::string_view id) {
       absl::StrCat("request_id has ", id.size(), " bytes; the limit is ", kRequestIdBytesMax));
 }
 
-std::string MadeUpRequestId(uint64_t id) { return absl::StrCat("warpcall-", id); }
-
 LogLevel LogLevelFor(const absl::Status& status) {
   if (status.ok()) return LogLevel::kDebug;
   // That a server drains is somebody's plan.
@@ -180,13 +178,10 @@ absl::Status Request::ReadKernel(CallSpec spec) {
   return CheckPolicy();
 }
 
-absl::Status Request::Read(CallSpec spec,
-                           absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state) {
-  RETURN_IF_ERROR(ReadKernel(std::move(spec)));
-  ASSIGN_OR_RETURN(problem_, state(*kernel_->op));
+void Request::SetProblem(Problem problem) {
+  problem_ = std::move(problem);
   trace_.data_type = problem_.inputs[0].data_type;
   trace_.work = kernel_->op->work(problem_);
-  return absl::OkStatus();
 }
 
 // A request with tensors on a device runs there.
@@ -373,7 +368,7 @@ void Request::TraceEnd(const absl::Status& status) {
 }
 
 std::string Request::request_id() const {
-  return request_id_.empty() ? MadeUpRequestId(key_.id) : request_id_;
+  return request_id_.empty() ? absl::StrCat("warpcall-", key_.id) : request_id_;
 }
 
 void Request::LogEnd(const absl::Status& status) const {

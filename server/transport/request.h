@@ -1,5 +1,5 @@
 // One request, whatever its method: what it asks for, which implementation and device run it, and
-// its outcome. Every path reaches End, which counts the request once.
+// its outcome. Every path reaches Count, itself or by End, once.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -64,8 +64,6 @@ absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes);
 
 // INVALID_ARGUMENT for an id that is too long for log lines.
 absl::Status CheckRequestId(absl::string_view id);
-// Makes a request_id for a call without one.
-std::string MadeUpRequestId(uint64_t id);
 
 // Returns the deadline on the clock that reads `now_ns`; kNoDeadline if the client set none.
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns);
@@ -101,11 +99,10 @@ class Request {
   Request(ExecuteDeps* deps, grpc::CallbackServerContext* context, absl::StatusOr<Principal> caller,
           Kind kind = Kind::kKernel);
 
-  // Reads everything but tensor data: finds the kernel, has `state` make the problem of its op, and
-  // checks names, types, shapes and attributes.
-  absl::Status Read(CallSpec spec, absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state);
-  // The part of Read before the problem, for a call that is about a kernel and has none.
+  // Reads everything but the problem and tensor data: finds the kernel and checks names.
   absl::Status ReadKernel(CallSpec spec);
+  // REQUIRES: ReadKernel was OK, and the problem is of its kernel.
+  void SetProblem(Problem problem);
   // Finds the row and the device that run each of `parts`: the request's problem, or the sizes in
   // which it is cut. Reserves memory for outputs that stay there. REQUIRES: it was read.
   absl::Status Choose(absl::Span<const Problem> parts);
@@ -116,7 +113,7 @@ class Request {
   // Admits the request as a call of the service's `method`, until the request ends: see
   // Gate::Admit. `method` outlives the request.
   absl::Status Admit(absl::string_view method);
-  // Counts `bytes` of tensors against the caller's limit until the request ends.
+  // Counts `bytes` of the message against the caller's limit until the request ends.
   absl::Status Hold(int64_t bytes);
   // PERMISSION_DENIED if the caller may not use the device or one of `rows` (Row::ids).
   absl::Status CheckPolicy(absl::string_view device, absl::Span<const int> rows) const;

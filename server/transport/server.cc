@@ -144,7 +144,7 @@ GrpcServer::GrpcServer(ExecuteDeps* deps)
                                       : nullptr),
       pollers_(deps->limits.pollers_few, deps->clock) {
   AddServices();
-  deps->parts = {.refusals = &refusals_,
+  deps->parts = {.background = &background_,
                  .inflater = &inflater_,
                  .loads = loads_.get(),
                  .pollers = &pollers_,

@@ -87,7 +87,7 @@ class GrpcServer {
   ExecuteDeps* const deps_;
   FailureLog failures_;
   ReferenceWatch reference_watch_;
-  BackgroundThread refusals_;
+  BackgroundThread background_;
   Inflater inflater_;
   SendWatch sends_;
   const std::unique_ptr<LoadReporter> loads_;

@@ -89,10 +89,12 @@ absl::Status StreamRequest::OpenGet(const std::string& handle) {
 
 absl::Status StreamRequest::OpenHeader() {
   RETURN_IF_ERROR(header_.FindResidents(&deps_->engine->residents(), request_.caller()->name));
-  CallSpec asked = header_.Spec();
+  CallSpec asked;
+  ASSIGN_OR_RETURN(asked, header_.Spec());
   asked.keep_terms = keep_terms_;
-  RETURN_IF_ERROR(request_.Read(std::move(asked),
-                                [this](const Op& op) { return ToProblem(header_.header(), op); }));
+  RETURN_IF_ERROR(request_.ReadKernel(std::move(asked)));
+  ASSIGN_OR_RETURN(Problem problem, header_.ToProblem(*request_.kernel().op));
+  request_.SetProblem(std::move(problem));
   for (size_t i = 0; i < header_.input_count(); ++i) {
     if (header_.data(i).size == 0) continue;
     return absl::InvalidArgumentError(
@@ -108,7 +110,7 @@ absl::Status StreamRequest::OpenHeader() {
   // At most this many windows hold inputs and outputs at a time.
   RETURN_IF_ERROR(
       request_.Hold(SaturatingMultiply(std::min(windows_, kWindowsUnderWayMax), BytesOf(full_))));
-  header_.ReleaseData();
+  header_.ReleaseInputs();
   for (const TensorSpec& spec : request_.problem().inputs)
     inputs_.emplace_back(IsResident(inputs_.size()) ? 0 : static_cast<int64_t>(spec.bytes()));
   shared_.resize(inputs_.size());

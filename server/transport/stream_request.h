@@ -116,7 +116,7 @@ class StreamRequest {
 
   ExecuteDeps* const deps_;
   Request request_;
-  DecodedRequest header_;
+  ExecuteCodec header_;
   Residents::Terms keep_terms_;
   int64_t parts_ = 0;
   int64_t parts_per_window_ = 0;

@@ -73,16 +73,17 @@ absl::StatusOr<std::string> StreamServer::Run(std::unique_ptr<Job> job) {
   return output;
 }
 
-absl::StatusOr<std::unique_ptr<Job>> StreamServer::MakeJob(DecodedRequest* decoded, Request* call) {
-  RETURN_IF_ERROR(
-      call->Read(decoded->Spec(), [&](const Op& op) { return ToProblem(decoded->header(), op); }));
-  RETURN_IF_ERROR(decoded->CheckDataBytes(*call->kernel().op, call->problem()));
+absl::StatusOr<std::unique_ptr<Job>> StreamServer::MakeJob(ExecuteCodec* decoded, Request* call) {
+  ASSIGN_OR_RETURN(CallSpec spec, decoded->Spec());
+  RETURN_IF_ERROR(call->ReadKernel(std::move(spec)));
+  ASSIGN_OR_RETURN(Problem problem, decoded->ToProblem(*call->kernel().op));
+  call->SetProblem(std::move(problem));
+  ASSIGN_OR_RETURN(JobInputs inputs, decoded->Inputs(*call->kernel().op, call->problem()));
   RETURN_IF_ERROR(call->Choose(absl::MakeConstSpan(&call->problem(), 1)));
   std::unique_ptr<Job> job = call->NewJob(call->problem());
   RETURN_IF_ERROR(CheckMessageBytes(deps_, kInputsData, job->input_bytes));
   RETURN_IF_ERROR(CheckMessageBytes(deps_, "the output", job->output_bytes));
-  for (size_t i = 0; i < decoded->input_count(); ++i)
-    job->inputs.push_back(decoded->data(i).pieces);
+  job->inputs = std::move(inputs);
   job->trace = &call->trace();
   return job;
 }
@@ -90,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Job>> StreamServer::MakeJob(DecodedRequest* decod
 absl::StatusOr<std::string> StreamServer::Execute(const v1::ExecuteRequest& request) {
   const std::string message = request.SerializeAsString();
   const wire::Bytes whole(message);
-  DecodedRequest decoded;
+  ExecuteCodec decoded;
   RETURN_IF_ERROR(decoded.Decode(absl::MakeConstSpan(&whole, 1)));
   grpc::CallbackServerContext context;
   Request call(&deps_, &context, ConnectionPrincipal("fuzz"));

@@ -41,13 +41,13 @@ class StreamServer {
     void RecordTransfer(const RequestTrace&) override {}
     void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
     void RecordInspectionUse(const InspectionUse&) override {}
-  void RecordPush(Finding) override {}
-  void RecordPushStage(PushStage, int64_t) override {}
+    void RecordPush(Finding) override {}
+    void RecordPushStage(PushStage, int64_t) override {}
     void SetAchievedOccupancy(int, int, double) override {}
     void RecordRefusedConnection() override {}
   };
 
-  absl::StatusOr<std::unique_ptr<Job>> MakeJob(DecodedRequest* decoded, Request* call);
+  absl::StatusOr<std::unique_ptr<Job>> MakeJob(ExecuteCodec* decoded, Request* call);
 
   Registry registry_;
   NoMetrics metrics_;

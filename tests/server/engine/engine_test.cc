@@ -207,7 +207,7 @@ TEST_F(EngineTest, SmallJobsThatAreMeasuredRunOnTheCallersThread) {
     Run(&call, MakeJob(&call));
   }
   EXPECT_NE(ran_on, std::this_thread::get_id());
-  engine_->Refuse();
+  engine_->BeginDrain();
   Call late;
   std::unique_ptr<Job> job = MakeJob(&late);
   EXPECT_EQ(engine_->Submit(&job).code(), absl::StatusCode::kUnavailable);

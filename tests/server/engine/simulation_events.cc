@@ -426,7 +426,7 @@ void Simulation::Refuse() {
   Say("the server drains");
   refuses_ = true;
   oracle_.Refused();
-  engine_->Refuse();
+  engine_->BeginDrain();
 }
 
 void Simulation::EndAll() {

@@ -370,7 +370,7 @@ TEST_F(BusyInspectorTest, RefuseEndsTheServersOwnAndNoOther) {
   StartBusy({});
   Asked waiting;
   ASSERT_TRUE(Ask("next", &waiting).ok());
-  inspector_->Refuse();
+  inspector_->BeginDrain();
   EXPECT_TRUE(long_.done.WaitForNotificationWithTimeout(absl::Seconds(30)));
   release_.Notify();
   EXPECT_TRUE(absl::IsUnavailable(long_.Await().status())) << long_.answer.status();
@@ -520,7 +520,7 @@ TEST_F(BusyInspectorTest, FinishesWhatItTookAndTakesNoMoreAfterRefuse) {
   StartBusy({});
   Asked waiting, refused;
   ASSERT_TRUE(Ask("next", &waiting).ok());
-  inspector_->Refuse();
+  inspector_->BeginDrain();
   EXPECT_TRUE(absl::IsUnavailable(Ask("late", &refused)));
   release_.Notify();
   EXPECT_TRUE(long_.Await().ok());

@@ -199,6 +199,26 @@ class AskedEngineTest : public ::testing::Test {
     return {.registry = &registry_, .engine = engine_.get()};
   }
 
+  // Index of the device that a Benchmark of gelu chooses.
+  int DeviceOf(const std::vector<std::string>& implementations, const std::string& device,
+               ExecuteDeps* deps) {
+    v1::BenchmarkRequest request;
+    request.set_kernel("gelu");
+    request.mutable_implementations()->Assign(implementations.begin(), implementations.end());
+    request.set_device(device);
+    v1::TensorSpec* const input = request.add_inputs();
+    input->set_data_type(v1::DATA_TYPE_FLOAT32);
+    input->add_shape(64);
+    deps->limits.benchmark_bytes_max = 1 << 20;
+    deps->clock = MonotonicNs;
+    grpc::CallbackServerContext context;
+    Request read(deps, &context, ConnectionPrincipal("test"));
+    std::string bytes = request.SerializeAsString();
+    const auto operand_bytes = ReadBenchmark(*deps, &bytes, &read);
+    EXPECT_TRUE(operand_bytes.ok()) << operand_bytes.status();
+    return read.trace().device;
+  }
+
   testing::FakeDevice::Control control_;
   Registry registry_;
   std::unique_ptr<Engine> engine_;
@@ -232,26 +252,28 @@ TEST_F(AskedEngineTest, AClassNamesTheFirstRowThatRunsHere) {
 TEST_F(AskedEngineTest, ABenchmarkOfARowThatRunsNowhereIsOnADeviceOfItsKind) {
   registry_.SetAvailability(RowNamed("simd_fused"), {Unavailability::Cause::kLibrary, "not here"});
   ExecuteDeps deps = DepsWith({DeviceKind::kCuda, DeviceKind::kCpu});
-  deps.limits.benchmark_bytes_max = 1 << 20;
-  v1::BenchmarkRequest request;
-  request.set_kernel("gelu");
-  request.add_implementations("simd_fused");
-  v1::TensorSpec* const input = request.add_inputs();
-  input->set_data_type(v1::DATA_TYPE_FLOAT32);
-  input->add_shape(64);
-  const auto device_of = [&](const std::string& name) {
-    request.set_device(name);
-    deps.clock = MonotonicNs;
-    grpc::CallbackServerContext context;
-    Request read(&deps, &context, ConnectionPrincipal("test"));
-    std::string bytes = request.SerializeAsString();
-    const auto operand_bytes = ReadBenchmark(deps, &bytes, &read);
-    EXPECT_TRUE(operand_bytes.ok()) << operand_bytes.status();
-    return read.trace().device;
-  };
-  EXPECT_EQ(device_of(""), 1);
-  EXPECT_EQ(device_of("cpu"), 1);
-  EXPECT_EQ(device_of("cuda"), 0);  // the named device
+  EXPECT_EQ(DeviceOf({"simd_fused"}, "", &deps), 1);
+  EXPECT_EQ(DeviceOf({"simd_fused"}, "cpu", &deps), 1);
+  EXPECT_EQ(DeviceOf({"simd_fused"}, "cuda", &deps), 0);  // the named device
+}
+
+// Whatever the order of the names, and wherever else one of them runs.
+TEST_F(AskedEngineTest, ABenchmarkIsOnTheMostPreferredDeviceThatRunsOneOfItsNames) {
+  const Implementation on_gpu = {.name = "on_gpu",
+                                 .family = Family::kCuda,
+                                 .device_kind = DeviceKind::kCuda,
+                                 .summary = "",
+                                 .data_types = {DataType::kFloat32},
+                                 .supports = SupportsAll,
+                                 .plan = [](const Problem&, const PlanContext&) {
+                                   return absl::StatusOr<PlanPtr>(PlanPtr());
+                                 }};
+  registry_.Add(*gelu().op, {on_gpu});
+  ExecuteDeps deps = DepsWith({DeviceKind::kCuda, DeviceKind::kCpu});
+  EXPECT_EQ(DeviceOf({"manual", "cuda"}, "", &deps), 0);
+  EXPECT_EQ(DeviceOf({"cuda", "manual"}, "", &deps), 0);
+  EXPECT_EQ(DeviceOf({"manual", "cuda"}, "cpu", &deps), 1);
+  EXPECT_EQ(DeviceOf({"manual"}, "", &deps), 1);
 }
 
 // Its child does not know the tuning results.
