@@ -36,9 +36,9 @@ using Files = google::protobuf::RepeatedPtrField<SourceFile>;
 constexpr char kFooter[] =
     R"(SHAPE gives the inputs' shapes:
   16384x16384              one input
-  4096x2048x1024           MxNxK for two inputs (matmul)
-  8x128x64,64x256          one shape per input, also for weights (layernorm):
-  64x1024,1024,1024
+  4096x2048x1024           MxNxK for matmul and linear
+  64x1024                  MxN for layernorm and rmsnorm, weights of N elements
+  8x128x64,64x256          one shape per input
 --source prints only files: the implementation's source (cuda, triton, cpp,
 expression) or its compiled code (ptx, sass).
 A --candidate is a kernel of yours. The server compiles it and checks it on the
@@ -291,7 +291,7 @@ int Run(const Globals& globals, const DescribeOptions& options) {
   const Site site{globals, options, &time_left, &client};
   if (options.problem.shape.empty()) return RunCandidate(site, source, {});
   auto call = MakeCall(options, *kernels);
-  if (!call.ok()) return UsageError(WithShapes(call.status(), options.problem.kernel, &client));
+  if (!call.ok()) return UsageError(call.status());
   if (!has_candidate) return RunDescribe(site, *std::move(call));
   return RunCandidate(site, source, {{.inputs = call->inputs, .attributes = call->attributes}});
 }

@@ -93,7 +93,7 @@ struct RunOptions {
         arguments
             .Add("--shape", &shape,
                  "Use random N(0, 1) inputs of this shape instead of files, as 64x1024; MxNxK for "
-                 "two inputs (matmul), or one shape per input, comma-separated")
+                 "matmul and linear, or one shape per input, comma-separated")
             .Excludes(input)
             .TypeName("SHAPE");
     const Option output =
@@ -319,7 +319,7 @@ int Run(const Globals& globals, const RunOptions& options) {
         [&](absl::Duration timeout) { return ListKernelsWith(choice, &client, timeout); });
     if (!kernels.ok()) return Refused(kernels.status());
     if (const absl::Status status = FillIn(options, *kernels, &call); !status.ok())
-      return UsageError(WithShapes(status, options.kernel, &client));
+      return UsageError(status);
   }
   call.options.timeout = time_left.left();
   const auto result = Execute(globals, options, call, &client);

@@ -82,10 +82,23 @@ std::string KernelText(const client::KernelInfo& kernel) {
   return text;
 }
 
-int RunKernels(const Globals& globals, const TimeoutOption& timeout) {
+struct KernelsOptions {
+  explicit KernelsOptions(const Arguments& arguments) : timeout(arguments) {
+    arguments.Add("kernel", &kernel, "List this kernel alone");
+  }
+  TimeoutOption timeout;
+  std::string kernel;
+};
+
+int RunKernels(const Globals& globals, const KernelsOptions& options) {
   client::Client client(globals.server, OptionsOf(globals));
-  const auto kernels = client.ListKernels(timeout.duration());
+  const std::string& name = options.kernel;
+  auto kernels = name.empty()
+                     ? client.ListKernels(options.timeout.duration())
+                     : ListKernelsWith({.kernel = name}, &client, options.timeout.duration());
   if (!kernels.ok()) return Refused(kernels.status());
+  if (!name.empty())
+    std::erase_if(*kernels, [&](const auto& kernel) { return kernel.name != name; });
   if (globals.json) {
     json list = json::array();
     for (const client::KernelInfo& kernel : *kernels) list.push_back(ToJson(kernel));
@@ -238,7 +251,7 @@ int RunVersion(const Globals& globals, const VersionOptions& options) {
 }  // namespace
 
 Command AddKernelsCommand(const Arguments& root, const Globals& globals) {
-  return MakeCommand<TimeoutOption>(
+  return MakeCommand<KernelsOptions>(
       root.AddSubcommand(
           "kernels",
           "List the kernels, their attributes and their implementations in order of preference"),

@@ -105,9 +105,8 @@ int RunPut(const Globals& globals, const PutArguments& arguments) {
     return kExitOk;
   }
   Table table = TensorsTable();
-  table.AddRow({HandleText(resident->tensor.handle()), resident->device,
-                BytesText(resident->bytes), LeftText(resident->expires),
-                TensorText(tensor.data_type(), tensor.shape())});
+  table.AddRow({HandleText(resident->tensor.handle()), resident->device, BytesText(resident->bytes),
+                LeftText(resident->expires), TensorText(tensor.data_type(), tensor.shape())});
   PrintText(table.ToString());
   return kExitOk;
 }

@@ -47,13 +47,14 @@ constexpr char kFooter[] =
   {256,512,4096}           each of these
 Several braces give all combinations. A run has at most 256 points; a point is a
 device, a type and a shape.
-For two inputs (matmul) MxNxK stands for a[m,k] and b[k,n], stored as the
-attributes transpose_a and transpose_b say. Or give one comma-separated shape
-per input, as kernels with weights (layernorm, linear) require:
+For matmul MxNxK stands for a[m,k] and b[k,n], stored as the attributes
+transpose_a and transpose_b say; for linear for x[m,k], weight[n,k] and bias[n].
+For layernorm and rmsnorm MxN stands for x, with weights of N elements. Or give
+one comma-separated shape per input:
   warpcall bench softmax --shape '1024x{256..262144:x2}' --type bf16 --type f32
   warpcall bench matmul --shape '{1024,4096}x4096x4096' --plot matmul.svg
   warpcall bench matmul --shape 8x128x64,64x256 --implementation cuda
-  warpcall bench linear --shape 64x1024,4096x1024,4096
+  warpcall bench linear --shape '{1,64}x4096x1024'
 --input takes the types and shapes of .npy files instead, one file per input.
 The values are always random N(0, 1) numbers that the server makes.
 A row is one implementation. Rows are measured in turns. A row predicted to take
@@ -482,7 +483,7 @@ int Run(const Globals& globals, const BenchOptions& options) {
                                        options.deadline.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   auto report = Plan(options, *shapes, *kernels);
-  if (!report.ok()) return UsageError(WithShapes(report.status(), options.kernel, &client));
+  if (!report.ok()) return UsageError(report.status());
   report->server.address = globals.server;
   return Measure(&client, options, *files, &*report);
 }

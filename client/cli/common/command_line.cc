@@ -100,6 +100,12 @@ bool HasOption(const CLI::App& command, const std::string& name) {
   return false;
 }
 
+// "4096x4096".
+bool IsShape(const std::string& word) {
+  return word.find('x') != std::string::npos &&
+         word.find_first_not_of("0123456789x,") == std::string::npos;
+}
+
 // Returns the error message for an unexpected argument.
 std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::string& word) {
   const std::string name = app.get_name();
@@ -115,7 +121,11 @@ std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::
   if (command == nullptr)
     return absl::StrCat("subcommand '", word, "' of ", name, " is unknown",
                         DidYouMean(word, CommandNames(app)));
-  return absl::StrCat("unexpected argument '", word, "' for ", name, " ", command->get_name());
+  return absl::StrCat(
+      "unexpected argument '", word, "' for ", name, " ", command->get_name(),
+      IsShape(word) && HasOption(*command, "--shape")
+          ? "; a shell has expanded braces that are not quoted: --shape '{1024,4096}x4096'"
+          : "");
 }
 
 // Returns the error in one line, which ends with where to read more.

@@ -163,55 +163,32 @@ ShapePoint PointAt(const Sweep& sweep, absl::Span<const size_t> places) {
   return point;
 }
 
-// With a refusal: guesses as --shape would have them, with semicolons between.
-constexpr char kGuessesPayload[] = "warpcall/shape-guesses";
-constexpr size_t kGuessesMax = 8;
-
 bool IsWeight(const client::KernelInfo& kernel, size_t input) {
   return input < kernel.input_roles.size() &&
          kernel.input_roles[input] == client::OperandRole::kShared;
 }
 
-std::string Guesses(const Shape& first, const client::KernelInfo& kernel) {
-  std::vector<Shapes> guesses = {{}};
-  for (size_t i = 0; i < kernel.input_names.size(); ++i) {
-    const size_t count = guesses.size();
-    for (size_t guess = 0; guess < count; ++guess) {
-      if (IsWeight(kernel, i) && guesses.size() < kGuessesMax) {
-        guesses.push_back(guesses[guess]);
-        guesses.back().push_back(Shape(2, first.back()));
-      }
-      guesses[guess].push_back(IsWeight(kernel, i) ? Shape(1, first.back()) : first);
-    }
+// The one kernel with a matrix among its weights.
+constexpr char kLinear[] = "linear";
+
+// Of MxNxK, or of rows of N elements, each of which has a value in every weight.
+absl::StatusOr<Shapes> ShapesWithWeights(const ShapePoint& point,
+                                         const client::KernelInfo& kernel) {
+  const Shape& only = point.shapes[0];
+  const bool is_linear = kernel.name == kLinear;
+  if (point.shapes.size() == 1 && is_linear && only.size() == 3)
+    return Shapes{{only[0], only[2]}, {only[1], only[2]}, {only[1]}};
+  if (point.shapes.size() == 1 && !is_linear) {
+    Shapes shapes;
+    for (size_t i = 0; i < kernel.input_names.size(); ++i)
+      shapes.push_back(IsWeight(kernel, i) ? Shape(1, only.back()) : only);
+    return shapes;
   }
-  return absl::StrJoin(guesses, ";", [](std::string* out, const Shapes& shapes) {
-    absl::StrAppend(out, ShapeText(shapes));
-  });
-}
-
-absl::Status LacksWeights(const ShapePoint& point, const client::KernelInfo& kernel) {
-  absl::Status refusal = Invalid(absl::StrCat("--shape ", point.text),
-                                 absl::StrCat(kernel.name, " takes ", kernel.input_names.size(),
-                                              " inputs: ", absl::StrJoin(kernel.input_names, ", "),
-                                              "; give a shape for each, with commas between them"));
-  refusal.SetPayload(kGuessesPayload, absl::Cord(Guesses(point.shapes[0], kernel)));
-  return refusal;
-}
-
-// Short, since the answer only improves a message.
-constexpr absl::Duration kAskTimeout = absl::Seconds(2);
-
-// Guesses shapes from an InputShapes error about missing shapes of weights. With n columns in the
-// first input, a weight has n elements or n by n. Empty for other errors.
-std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal);
-std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal) {
-  std::vector<ShapePoint> points;
-  const auto guesses = refusal.GetPayload(kGuessesPayload);
-  if (!guesses.has_value()) return points;
-  const std::string texts(*guesses);
-  for (const string_view text : absl::StrSplit(texts, ';'))
-    points.push_back(ParseShapeSweep(text)->at(0));
-  return points;
+  return Invalid(absl::StrCat("--shape ", point.text),
+                 absl::StrCat(kernel.name, " takes ", kernel.input_names.size(),
+                              " inputs: ", absl::StrJoin(kernel.input_names, ", "), "; give ",
+                              is_linear ? "MxNxK" : "the shape of the first",
+                              " or a shape for each, with commas between them"));
 }
 
 }  // namespace
@@ -251,10 +228,7 @@ absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& k
                                 " inputs; give a shape for each, with commas between them"));
   }
   const Shape& only = point.shapes[0];
-  if (HasWeights(*info)) {
-    if (point.shapes.size() == 1 && only.size() == 1) return Shapes(inputs, only);
-    return LacksWeights(point, *info);
-  }
+  if (HasWeights(*info)) return ShapesWithWeights(point, *info);
   if (inputs == 2 && point.shapes.size() == 1 && only.size() == 3) {
     const auto [m, n, k] = std::tuple(only[0], only[1], only[2]);
     return Shapes{BoolAttribute(attributes, "transpose_a") ? Shape{k, m} : Shape{m, k},
@@ -280,21 +254,6 @@ absl::StatusOr<std::vector<client::TensorSpec>> OneProblem(
   std::vector<client::TensorSpec> inputs;
   for (const Shape& shape : shapes) inputs.push_back({type, shape});
   return inputs;
-}
-
-absl::Status WithShapes(const absl::Status& refusal, const std::string& kernel,
-                        client::Client* client) {
-  const absl::Time end = absl::Now() + kAskTimeout;
-  for (const ShapePoint& guess : ShapeGuesses(refusal)) {
-    client::DescribeCall call{.kernel = kernel, .timeout = end - absl::Now()};
-    for (const Shape& shape : guess.shapes) call.inputs.push_back({DataType::kFloat32, shape});
-    if (call.timeout <= absl::ZeroDuration()) break;
-    const absl::Status fits = client->Describe(call).status();
-    if (fits.ok())
-      return absl::Status(refusal.code(), absl::StrCat(refusal.message(), ", as ", guess.text));
-    if (!absl::IsInvalidArgument(fits)) break;  // the server does not say
-  }
-  return refusal;
 }
 
 }  // namespace warpcall::cli

@@ -37,11 +37,12 @@ absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(absl::string_view text);
 // True when all rows share an input of this kernel, such as weights, with a shape of its own.
 bool HasWeights(const client::KernelInfo& kernel);
 
-// Returns the shapes of all inputs that `kernels` lists. With two inputs a single MxNxK stands for
-// a[m, k] and b[k, n], stored as transpose_a and transpose_b in `attributes` say; otherwise a
-// single shape applies to every input. For a kernel with weights a single shape must have one
-// dimension. INVALID_ARGUMENT when the point fits neither way. Leaves unlisted kernels alone: the
-// server reports them.
+// Returns the shapes of all inputs that `kernels` lists. For two inputs a single MxNxK stands for
+// a[m, k] and b[k, n], stored as transpose_a and transpose_b in `attributes` say; for linear it
+// stands for x[m, k], weight[n, k] and bias[n]. For another kernel with weights a single shape is
+// that of the first input, and its last dimension that of every weight; otherwise a single shape
+// applies to every input. INVALID_ARGUMENT when the point fits no way. Leaves unlisted kernels
+// alone: the server reports them.
 absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& kernel,
                                    const AttributeMap& attributes,
                                    absl::Span<const client::KernelInfo> kernels);
@@ -58,10 +59,5 @@ struct ProblemText {
 absl::StatusOr<std::vector<client::TensorSpec>> OneProblem(
     const ProblemText& text, const AttributeMap& attributes,
     absl::Span<const client::KernelInfo> kernels);
-
-// `refusal` and, where it is InputShapes' because shapes of weights are missing, some that `kernel`
-// takes: the server is asked, by Describe, which of its guesses fits.
-absl::Status WithShapes(const absl::Status& refusal, const std::string& kernel,
-                        client::Client* client);
 
 }  // namespace warpcall::cli

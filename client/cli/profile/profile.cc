@@ -33,9 +33,9 @@ constexpr uint64_t kSeedDefault = 1;
 constexpr char kFooter[] =
     R"(Inputs are files (--input) or random N(0, 1) values that the server makes (--shape):
   16384x16384              one input
-  4096x2048x1024           MxNxK for two inputs (matmul)
-  8x128x64,64x256          one shape per input, also for weights (layernorm):
-  64x1024,1024,1024
+  4096x2048x1024           MxNxK for matmul and linear
+  64x1024                  MxN for layernorm and rmsnorm, weights of N elements
+  8x128x64,64x256          one shape per input
 The report opens with the kernel's bound and the reason. It is "Inconclusive" if
 other work took more than a quarter of the threads' time.
 AS A COPY is the time that a copy of LEAST BYTES takes. LEAST BYTES counts each
@@ -346,7 +346,7 @@ int Run(const Globals& globals, const ProfileOptions& options) {
   });
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
-  if (!call.ok()) return UsageError(WithShapes(call.status(), options.kernel, &client));
+  if (!call.ok()) return UsageError(call.status());
   if (const absl::Status status = CheckFiles(options); !status.ok()) return UsageError(status);
 
   absl::StatusOr<std::vector<Profiled>> profiled = absl::UnknownError("not called");

@@ -20,11 +20,11 @@
 #include "client/cli/common/output.h"
 #include "client/cli/common/output_file.h"
 #include "client/cli/common/progress.h"
+#include "client/cli/common/push_source.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/push/file_watch.h"
 #include "client/cli/push/page.h"
 #include "client/cli/push/report.h"
-#include "client/cli/common/push_source.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
 
@@ -261,8 +261,7 @@ Pushed Pusher::Push(client::Cancellation* cancellation) {
     const auto kernels = ListKernelsWith({source->op}, &client_, call.timeout);
     if (!kernels.ok()) return {.failed = Refused(kernels.status())};
     auto problems = MakeProblems(options_, *source, *kernels);
-    if (!problems.ok())
-      return {.failed = UsageError(WithShapes(problems.status(), source->op, &client_))};
+    if (!problems.ok()) return {.failed = UsageError(problems.status())};
     call.problems = *std::move(problems);
   }
   Pushed pushed{.report = {.file = options_.file,

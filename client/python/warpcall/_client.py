@@ -322,7 +322,8 @@ class Client(KernelMethods):
         """Times implementations side by side on the device, without transfers.
 
         `shapes`: shapes of a problem's inputs, which the server makes: "4096x1024"; for several
-        inputs "64x32*32x16", for matmul also "MxNxK"; or tuples. A list gives several problems.
+        inputs "64x32*32x16"; for matmul and linear also "MxNxK", for layernorm and rmsnorm also
+        "MxN"; or tuples. A list gives several problems.
         `implementations`: families ("cuda"), variants ("cuda:two_pass"), all variants of a family
         ("cuda:*"); default: every family that fits, with the variant that `run` would use.
         `warmup_iterations`, `iterations`, `seed`: 0 gives the server's defaults.

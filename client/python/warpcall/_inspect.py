@@ -31,6 +31,10 @@ class Sampling:
 Shapes = Any
 
 
+# Inputs with a value for each column.
+_NORM_WEIGHTS = {"layernorm": 2, "rmsnorm": 1}
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """Inputs that a server makes."""
@@ -41,7 +45,8 @@ class Problem:
 
 def parse_problem(kernel: str, shapes: Shapes, dtype: object) -> Problem:
     """The inputs of a problem by their shapes: text, inputs parted by "*" and dimensions by "x"; a
-    sequence of sizes; or a sequence of such, one for each input. For matmul three sizes are MxNxK.
+    sequence of sizes; or a sequence of such, one for each input. For matmul and linear three sizes are MxNxK. A single
+    shape for layernorm or rmsnorm is that of x; weights have its last size.
 
     Raises InvalidArgument for what is none of these.
     """
@@ -50,6 +55,11 @@ def parse_problem(kernel: str, shapes: Shapes, dtype: object) -> Problem:
     if kernel == "matmul" and len(parsed) == 1 and len(parsed[0]) == 3:
         m, n, k = parsed[0]
         parsed = [(m, k), (k, n)]
+    if kernel == "linear" and len(parsed) == 1 and len(parsed[0]) == 3:
+        m, n, k = parsed[0]
+        parsed = [(m, k), (n, k), (n,)]
+    if kernel in _NORM_WEIGHTS and len(parsed) == 1 and parsed[0]:
+        parsed += [parsed[0][-1:]] * _NORM_WEIGHTS[kernel]
     name = type_name(dtype)
     return Problem(label, tuple(TensorSpec(name, shape) for shape in parsed))
 

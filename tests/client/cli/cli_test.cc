@@ -11,6 +11,7 @@ namespace {
 using client::Tensor;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RunCliTest : public CliTest {
  protected:
@@ -206,6 +207,21 @@ TEST_F(RunCliTest, UsageErrorsAreStatusTwo) {
       {absl::StrCat("run gelu", in, " --output ", folder_.Path("no/folder.npy")), "no/folder.npy"},
       {absl::StrCat("run gelu", in, " --output ", y_, " --output ", x_), "2 --output"},
   });
+}
+
+TEST_F(RunCliTest, OneKernelIsListedByItsName) {
+  server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
+    for (const char* const name : {"gelu", "softmax"}) response->add_kernels()->set_name(name);
+    return absl::OkStatus();
+  });
+  const auto run = Warpcall("kernels softmax");
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("softmax("));
+  EXPECT_THAT(run.out, Not(HasSubstr("gelu")));
+  EXPECT_EQ(WarpcallJson("kernels gelu")["kernels"].size(), 1u);
+  const auto unknown = Warpcall("kernels sofmax");
+  EXPECT_EQ(unknown.exit_status, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean softmax"));
 }
 
 TEST_F(RunCliTest, KernelsAndDevicesAreTablesOrJson) {

@@ -167,7 +167,10 @@ TEST_F(WordsTest, MisspeltWordsOfTheCommandLineAreOneLineWithWhatWasMeant) {
       {"load gelu:4 --rate 1 --arrivals posson", "did you mean poisson?"},
       {"run gelu --shape 4 --attribute aproximate=none", "did you mean approximate?"},
       {"help benhc", "did you mean bench?"},
-      {"kernels more", "unexpected argument 'more' for warpcall kernels"},
+      {"devices more", "unexpected argument 'more' for warpcall devices."},
+      {"bench gelu --shape 1024x64 4096x64",
+       "unexpected argument '4096x64' for warpcall bench; a shell has expanded braces that are not "
+       "quoted: --shape '{1024,4096}x4096'"},
   };
   for (const auto& [line, message] : kLines) {
     const ProgramResult run = Warpcall(line);

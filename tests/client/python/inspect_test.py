@@ -194,6 +194,10 @@ class InspectTest(unittest.TestCase):
         self.assertEqual(specs("matmul", "8x4*4x16"), [(8, 4), (4, 16)])
         self.assertEqual(specs("matmul", ((8, 4), (4, 16))), [(8, 4), (4, 16)])
         self.assertEqual(specs("matmul", ("8x4", "4x16")), [(8, 4), (4, 16)])
+        self.assertEqual(specs("linear", "8x16x4"), [(8, 4), (16, 4), (16,)])
+        self.assertEqual(specs("linear", "8x4*16x4*16"), [(8, 4), (16, 4), (16,)])
+        self.assertEqual(specs("layernorm", "2x8x16"), [(2, 8, 16), (16,), (16,)])
+        self.assertEqual(specs("rmsnorm", "8x16"), [(8, 16), (16,)])
         for shapes in ("", "4x", "4x-1", "axb", (), ((),) and (), 5, None, (4, -1), ("4", 5)):
             with self.assertRaises(warpcall.InvalidArgument, msg=shapes):
                 _inspect.parse_problem("gelu", shapes, "float32")

@@ -171,15 +171,22 @@ TEST(InputShapesTest, ShapesThatDoNotFitSayWhatDoes) {
 
 TEST(InputShapesTest, WeightsHaveShapesOfTheirOwn) {
   EXPECT_THAT(Fit("4x8,8", "rmsnorm").value(), ElementsAre(Shape{4, 8}, Shape{8}));
+  EXPECT_THAT(Fit("4x8", "rmsnorm").value(), ElementsAre(Shape{4, 8}, Shape{8}));
+  EXPECT_THAT(Fit("2x3x4", "rmsnorm").value(), ElementsAre(Shape{2, 3, 4}, Shape{4}));
   // A single row may be shaped like its weights; if it may not, the server says so.
   EXPECT_THAT(Fit("8", "rmsnorm").value(), ElementsAre(Shape{8}, Shape{8}));
-  for (const char* shape : {"4x8", "2x3x4", "8,8,8"})
-    EXPECT_EQ(Fit(shape, "rmsnorm").status().message(),
-              absl::StrCat("'--shape ", shape,
-                           "': rmsnorm takes 2 inputs: x, weight; give a shape "
-                           "for each, with commas between them"));
-  for (const char* shape : {"4x8", "4x8,8x8"})
-    EXPECT_THAT(Fit(shape, "linear").status().message(), HasSubstr("; give a shape for each,"));
+  EXPECT_EQ(Fit("8,8,8", "rmsnorm").status().message(),
+            "'--shape 8,8,8': rmsnorm takes 2 inputs: x, weight; give the shape of the first or a "
+            "shape for each, with commas between them");
+}
+
+TEST(InputShapesTest, MnkIsLinearsInputAndItsWeights) {
+  EXPECT_THAT(Fit("2x3x4", "linear").value(), ElementsAre(Shape{2, 4}, Shape{3, 4}, Shape{3}));
+  EXPECT_THAT(Fit("2x4,3x4,3", "linear").value(), ElementsAre(Shape{2, 4}, Shape{3, 4}, Shape{3}));
+  for (const char* shape : {"8", "4x8", "4x8,8x8"})
+    EXPECT_THAT(
+        Fit(shape, "linear").status().message(),
+        HasSubstr("linear takes 3 inputs: x, weight, bias; give MxNxK or a shape for each,"));
 }
 
 }  // namespace
