@@ -219,6 +219,11 @@ TEST(RoleTest, EveryFlagComesBackFromItsWords) {
                              .in_parts = true,
                              .deadline_ns = -5,
                              .unavailable_rows = {"3:no --such=thing, here", "7:"},
+                             .push_run_ns = 7,
+                             .gpu_architecture = 90,
+                             .gpu_multiprocessors = 132,
+                             .gpu_shared_memory = 232448,
+                             .gpu_description = "a GPU, of 1 kind",
                              .depth = "full",
                              .rows = {4, 0},
                              .foreign = true,
@@ -229,16 +234,17 @@ TEST(RoleTest, EveryFlagComesBackFromItsWords) {
     const auto read = ParseRoleFlags(role, absl::MakeConstSpan(words).subspan(1));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(ToWords(*read), words);
-    EXPECT_EQ(words.size(), 18u);  // the role, and two of unavailable_rows
+    EXPECT_EQ(words.size(), 22u);  // the role, and two of unavailable_rows
     EXPECT_EQ(read->unavailable_rows, flags.unavailable_rows);
     EXPECT_EQ(read->rows, flags.rows);
   }
 }
 
 TEST(RoleTest, WhatIsNotGivenIsNotSaid) {
-  EXPECT_EQ(
-      ToWords({.role = Role::kCompiler}),
-      (Words{"compiler", "--deadline_ns=9223372036854775807", "--push_run_ns=0", "--lanes=1"}));
+  EXPECT_EQ(ToWords({.role = Role::kCompiler}),
+            (Words{"compiler", "--deadline_ns=9223372036854775807", "--push_run_ns=0",
+                   "--gpu_architecture=0", "--gpu_multiprocessors=0", "--gpu_shared_memory=0",
+                   "--lanes=1"}));
 }
 
 TEST(RoleTest, AServersCommandLineNamesNoRole) {
