@@ -233,6 +233,13 @@ def check_tests(session, words):
     check(not listed.rstrip().endswith("Total Tests: 0"), f"{shlex.join(words)} selects no test")
 
 
+def check_cases(session, words):
+    """`PROGRAM --gtest_filter=PATTERN` selects something."""
+    program = os.path.join(session.build, *words[0].split("/")[2:])
+    listed = output_of([program, "--gtest_list_tests", *words[1:]], "the program of tests")
+    check(re.search("^  ", listed, re.M), f"{shlex.join(words)} selects no test")
+
+
 def check_script(source, words):
     """The script exists and knows the options."""
     check((source / words[1]).is_file(), f"there is no {words[1]}")
@@ -252,6 +259,8 @@ def check_contributing(session, command):
         check_tests(session, words)
     elif words[0] == "bash":
         check_script(session.source, words)
+    elif words[0].startswith("build/release/tests/bin/"):
+        check_cases(session, words)
     else:
         check(words[0].startswith("build/release/bin/"), f"CONTRIBUTING: {command} is not checked")
         check_command(session, command, None)

@@ -45,8 +45,8 @@ class Problem:
 
 def parse_problem(kernel: str, shapes: Shapes, dtype: object) -> Problem:
     """The inputs of a problem by their shapes: text, inputs parted by "*" and dimensions by "x"; a
-    sequence of sizes; or a sequence of such, one for each input. For matmul and linear three sizes are MxNxK. A single
-    shape for layernorm or rmsnorm is that of x; weights have its last size.
+    sequence of sizes; or a sequence of such, one for each input. For matmul and linear three sizes
+    are MxNxK. A single shape for layernorm or rmsnorm is that of x; weights have its last size.
 
     Raises InvalidArgument for what is none of these.
     """
