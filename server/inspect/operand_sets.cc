@@ -109,14 +109,9 @@ absl::StatusOr<OperandSets> OperandSets::Create(const Plan& plan, const DevicePr
   RETURN_IF_ERROR(sets.CopyInputs());
   // So that no launch is the first to touch a page.
   const auto touch = [&]() -> absl::Status {
-    const Operands& first = sets.sets_[0];
-    for (size_t i = 0; i < first.outputs.size(); ++i) {
-      const TensorSpec& spec = plan.problem->outputs[i];
-      RETURN_IF_ERROR(sets.EnqueuePoison(first, i, {0, spec.elements()}));
-      for (size_t set = 1; spec.bytes() > 0 && set < sets.sets_.size(); ++set)
-        RETURN_IF_ERROR(
-            stream->CopyToDevice(sets.sets_[set].outputs[i], first.outputs[i], spec.bytes()));
-    }
+    for (const Operands& set : sets.sets_)
+      for (size_t i = 0; i < set.outputs.size(); ++i)
+        RETURN_IF_ERROR(sets.EnqueuePoison(set, i, {0, plan.problem->outputs[i].elements()}));
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(RunPhase(stream, Milestone::kInputsReady, touch));
@@ -163,10 +158,8 @@ absl::Status OperandSets::CopyInputs() {
   return RunPhase(stream_, Milestone::kInputsReady, [&]() -> absl::Status {
     for (const Operands& set : sets_)
       for (size_t i = 0; i < set.inputs.size(); ++i) {
-        // The device copies its own memory faster than the host's.
-        const void* const from = &set == &sets_[0] ? host_.inputs[i] : sets_[0].inputs[i];
-        if (set.inputs[i] == from) continue;
-        RETURN_IF_ERROR(stream_->CopyToDevice(const_cast<void*>(set.inputs[i]), from,
+        if (set.inputs[i] == host_.inputs[i]) continue;
+        RETURN_IF_ERROR(stream_->CopyToDevice(const_cast<void*>(set.inputs[i]), host_.inputs[i],
                                               problem_->inputs[i].bytes()));
       }
     return absl::OkStatus();

@@ -1,4 +1,4 @@
-// What compiles a candidate's code, and what runs it.
+// Compiles a candidate's code, and runs it on a device.
 #pragma once
 
 #include <cstdint>

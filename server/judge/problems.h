@@ -18,7 +18,7 @@ inline constexpr int kTries = 10'000;
 
 // In the order in which they are judged. All fit the manifest's `requires` on the device, in each
 // of its types in turn: its examples, and others around these and around the op's own cases, of
-// sizes that nobody can know before, some of them odd. UNIMPLEMENTED where kTries tries find none.
+// sizes that nobody can know before. Some are odd. UNIMPLEMENTED if kTries tries find no problem.
 absl::StatusOr<std::vector<Problem>> DrawProblems(const manifest::KernelManifest& manifest,
                                                   const DeviceProperties& device, uint64_t seed);
 

@@ -229,9 +229,7 @@ absl::StatusOr<TrialResult> Trial::Run() {
 }
 
 absl::Status Trial::Prepare() {
-  shift_ = kShifts;
-  const size_t bytes = Aligned(Place().end);
-  shift_ = 0;
+  const size_t bytes = Aligned(Place().end) + kShifts * kOperandAlignmentBytes;
   absl::StatusOr<Buffer> guarded = site_.device->AllocateGuarded(bytes);
   if (guarded.ok()) {
     memory_ = *std::move(guarded);

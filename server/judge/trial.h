@@ -141,7 +141,7 @@ class Trial {
   std::vector<Remains> deck_;
   Truth expected_;           // what the definition gives for elements of the output
   std::vector<int64_t> at_;  // their places; empty: all elements, in order
-  // Of the last launch's operands:
+  // Where the last launch's operands lay.
   size_t shift_ = 0;
   size_t last_input_ = 0;    // lies behind the other operands
   bool at_the_end_ = false;  // of guarded memory

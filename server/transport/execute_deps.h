@@ -39,8 +39,8 @@ struct ServerFacts {
 // Callers that may use Benchmark, Tune, Profile and Describe.
 enum class InspectAccess : uint8_t { kOff, kLocal, kOn };
 
-// Who may push kernels: callers with a name or a policy if the policy names Push, other callers if
-// they are on this machine.
+// Says who may push: callers with a name or a policy if the policy names Push, others if they are
+// on this machine.
 struct PushAccess {
   bool on = true;
   std::vector<std::string> devices = {};  // empty: all

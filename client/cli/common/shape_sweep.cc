@@ -171,7 +171,7 @@ bool IsWeight(const client::KernelInfo& kernel, size_t input) {
 // The one kernel with a matrix among its weights.
 constexpr char kLinear[] = "linear";
 
-// Of MxNxK, or of rows of N elements, each of which has a value in every weight.
+// Reads MxNxK, or the shape of rows, whose elements have a value each in every weight.
 absl::StatusOr<Shapes> ShapesWithWeights(const ShapePoint& point,
                                          const client::KernelInfo& kernel) {
   const Shape& only = point.shapes[0];
