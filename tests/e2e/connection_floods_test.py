@@ -55,6 +55,10 @@ class Server:
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
+    def state(self):
+        """What a failed test shows."""
+        return f"exit status {self.process.poll()}, log:\n{self.log.read_text()}"
+
     def stop(self):
         self.process.terminate()
         self.process.stdout.close()
@@ -92,6 +96,10 @@ class ConnectionsTest(AccessCase):
         last = stack.enter_context(connect(server, user))
         is_served(last)
 
+    def await_that(self, server, what):
+        if not eventually(what):
+            self.fail(server.state())
+
     def check_flood(self, descriptors):
         path = self.path("w.sock")
         server = self.start(descriptors, f"--listen=127.0.0.1:0,unix:{path}")
@@ -106,8 +114,8 @@ class ConnectionsTest(AccessCase):
                 self.assertEqual(self.ends(server), "OK")
                 server_at_path = type("AtPath", (), {"address": f"unix:{path}"})
                 self.assertEqual(self.ends(server_at_path), "OK")
-        self.assertTrue(eventually(lambda: self.ends(server) == "OK"))
-        self.assertTrue(eventually(lambda: server.descriptors() <= idle + 4))
+        self.await_that(server, lambda: self.ends(server) == "OK")
+        self.await_that(server, lambda: server.descriptors() <= idle + 4)
         self.assertEqual(server.get("/readyz")[0], 200)
         self.assertEqual(server.stop(), 0)
 
@@ -131,13 +139,13 @@ class ConnectionsTest(AccessCase):
         with contextlib.ExitStack() as flood:
             for user in (None, OTHER_USER):
                 self.flood(server, flood, 540, user)
-            self.assertTrue(eventually(lambda: health() == NOT_SERVING))
+            self.await_that(server, lambda: health() == NOT_SERVING)
             self.assertEqual(server.get("/healthz")[0], 200)
             status, reason = server.get("/readyz")
             self.assertEqual(status, 503)
             self.assertIn("no connections are accepted", reason)
-        self.assertTrue(eventually(lambda: server.get("/readyz")[0] == 200))
-        self.assertTrue(eventually(lambda: health() == SERVING))
+        self.await_that(server, lambda: server.get("/readyz")[0] == 200)
+        self.await_that(server, lambda: health() == SERVING)
         self.assertEqual(self.ends(server), "OK")
         self.assertEqual(server.stop(), 0)
 
@@ -150,13 +158,13 @@ class ConnectionsTest(AccessCase):
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (open_now, limits[1]))
         with contextlib.ExitStack() as stack:
             waiting = [stack.enter_context(connect(server)) for _ in range(open_now)]
-            self.assertTrue(eventually(lambda: "cannot accept connections" in server.log.read_text()))
-            self.assertTrue(eventually(lambda: health() == NOT_SERVING))
+            self.await_that(server, lambda: "cannot accept connections" in server.log.read_text())
+            self.await_that(server, lambda: health() == NOT_SERVING)
             resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
             for connection in waiting:
                 self.assertTrue(is_served(connection))
-        self.assertTrue(eventually(lambda: health() == SERVING))
-        self.assertTrue(eventually(lambda: server.get("/readyz")[0] == 200))
+        self.await_that(server, lambda: health() == SERVING)
+        self.await_that(server, lambda: server.get("/readyz")[0] == 200)
         self.assertEqual(server.stop(), 0)
 
 
