@@ -11,8 +11,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
+#include "proto/common/text_lines.h"
 #include "server/flags/flag_words.h"
 #include "server/program/version.h"
 #include "server/system/listen.h"
@@ -21,6 +23,7 @@ namespace warpcall {
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr size_t kHelpColumns = 100;
 
 constexpr char kLogLevel[] = "log_level";
 
@@ -62,28 +65,61 @@ std::string CheckAddress(const std::string& address) {
   return error.empty() ? "" : error + ", nor unix:/path";
 }
 
+void AddMain(CLI::App* app, Config* config) {
+  app->add_flag("--check", config->check,
+                "Test the implementations, print the results and exit: status 0 if all that this "
+                "machine can run are correct, else 1");
+  app->add_flag("--check_flags", config->check_flags,
+                "Check the flags and the files that they name, print what is wrong and exit "
+                "without serving: status 0 or 2");
+  app->add_option("--flagfile", config->flagfile,
+                  "File with one flag per line, NAME=VALUE, and # comments. Environment variables "
+                  "WARPCALLD_NAME override the file; the command line overrides both");
+}
+
+void AddListening(CLI::App* app, Config* config) {
+  app->add_option("--listen", config->listen,
+                  "gRPC addresses to listen on, comma-separated: HOST:PORT (port 0: any free port) "
+                  "or unix:/path")
+      ->delimiter(',')
+      ->check(CheckAddress);
+  app->add_option("--metrics_listen", config->metrics_listen,
+                  "HTTP address for /metrics, /healthz, /readyz and /log_level, HOST:PORT")
+      ->check(CheckHttpAddress);
+  app->add_option("--max_connection_age_seconds", config->max_connection_age_seconds,
+                  "Time after which clients are asked to reconnect, so that they find added "
+                  "servers, seconds; open calls finish on the old connection; 0: never")
+      ->check(Between(0.0, 86400.0));
+}
+
+void AddDevices(CLI::App* app, Config* config) {
+  app->add_option("--devices", config->devices,
+                  "Devices to serve, comma-separated, or auto for all");
+  app->add_option(
+         "--gpus_min", config->gpus_min,
+         "Number of working GPUs below which /readyz and gRPC's health service report not ready")
+      ->check(CLI::Range(0, 64));
+  app->add_option(
+         "--self_test", config->self_test,
+         "Tests that implementations must pass before they are offered: quick (small problems of "
+         "each type), full (every case of the test suite; minutes) or off (none)")
+      ->check(CLI::IsMember({"quick", "full", "off"}));
+  app->add_option("--compile_cache", config->compile_cache,
+                  "Folder to keep kernels compiled at run time in, for the next start and for "
+                  "other servers; created if missing");
+  app->add_option("--tuning_cache", config->tuning_cache,
+                  "File to keep Tune's choice of the fastest implementations in, for the next "
+                  "start; created if missing");
+}
+
 void AddLimits(CLI::App* app, Config* config) {
-  app->add_option("--lanes_per_device", config->lanes_per_device,
-                  "Concurrent jobs per device, each with its own thread and stream; one more may "
-                  "select an algorithm")
-      ->check(CLI::Range(1, 64))
-      ->default_str("2, or 4 on a GPU");
-  app->add_option("--busy_poll_us", config->busy_poll_us,
-                  "Time to busy-poll the network after an event, us; 0: block at once")
-      ->check(CLI::Range(0, 100'000))
-      ->default_str("100, or 0 with fewer than 8 CPUs");
-  app->add_option("--pollers", config->pollers,
-                  "Number of gRPC's threads that poll while requests are small (under 256 KiB with "
-                  "their responses); 0: all of them, which is half the number of cores")
-      ->check(CLI::Range(0, 16))
-      ->default_str("2");
+  app->add_option("--max_message_mib", config->max_message_mib,
+                  "Largest request or response, in MiB of tensor data")
+      ->check(CLI::Range(int64_t{1}, kMessageMibMax));
   app->add_option("--staging_mib", config->staging_mib,
                   "Staging memory per device, for the inputs and outputs of running requests and "
                   "for responses not yet sent, MiB")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  app->add_option("--max_message_mib", config->max_message_mib,
-                  "Largest request or response, in MiB of tensor data")
-      ->check(CLI::Range(int64_t{1}, kMessageMibMax));
   app->add_option("--queue_limit", config->queue_limit, "Requests that may wait for a device")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app->add_option("--queue_mib", config->queue_mib, "Input bytes that may wait for a device, MiB")
@@ -95,34 +131,18 @@ void AddLimits(CLI::App* app, Config* config) {
          "--reception_mib", config->reception_mib,
          "Memory for incoming messages of all connections together, MiB; at least max_message_mib")
       ->check(CLI::Range(int64_t{64}, int64_t{1} << 20));
-  app->add_option("--benchmark_mib", config->benchmark_mib,
-                  "Memory for the tensors of one Benchmark, or of one Profile that generates its "
-                  "inputs, MiB; once on the host and once on the device")
-      ->check(CLI::Range(int64_t{1024}, int64_t{1} << 20));
-  app->add_option("--lame_duck_seconds", config->lame_duck_seconds,
-                  "Time after SIGTERM to keep serving while reporting not ready, so that load "
-                  "balancers notice, seconds")
-      ->check(Between(0.0, 3600.0));
-  app->add_option("--drain_seconds", config->drain_seconds,
-                  "Longest wait for accepted requests before the process exits, seconds; the rest "
-                  "then fail with UNAVAILABLE and the exit status is 3")
-      ->check(Between(0.0, 3600.0));
   app->add_option("--max_run_seconds", config->max_run_seconds,
                   "Longest time that a request may run, seconds; a request predicted to take "
                   "longer is refused, and one that does is stopped")
       ->check(Between(0.1, 86400.0));
-  app->add_option("--max_connection_age_seconds", config->max_connection_age_seconds,
-                  "Time after which clients are asked to reconnect, so that they find added "
-                  "servers, seconds; open calls finish on the old connection; 0: never")
-      ->check(Between(0.0, 86400.0));
   app->add_option("--send_seconds", config->send_seconds,
                   "Time within which a client must read a response, seconds, plus as much again "
                   "for every 64 MiB of it; slower calls are cancelled")
       ->check(Between(0.1, 86400.0));
 }
 
-// Adds the flags of tensors that stay on devices.
-void AddResidentFlags(CLI::App* app, Config* config) {
+// Limits of tensors that stay on devices.
+void AddResidentLimits(CLI::App* app, Config* config) {
   app->add_option("--resident_mib", config->resident_mib,
                   "Memory of each device for tensors that stay there between requests, MiB; "
                   "0: none may stay")
@@ -138,11 +158,11 @@ void AddResidentFlags(CLI::App* app, Config* config) {
       ->check(Between(0.1, 31536000.0));
 }
 
-void AddInspectFlags(CLI::App* app, Config* config) {
-  app->add_option("--inspect", config->inspect,
-                  "Callers allowed to use Benchmark, Tune, Profile and Describe: all (on), those "
-                  "on this machine (local: a loopback address or a Unix socket) or none (off)")
-      ->check(CLI::IsMember({"on", "local", "off"}));
+void AddInspectionLimits(CLI::App* app, Config* config) {
+  app->add_option("--benchmark_mib", config->benchmark_mib,
+                  "Memory for the tensors of one Benchmark, or of one Profile that generates its "
+                  "inputs, MiB; once on the host and once on the device")
+      ->check(CLI::Range(int64_t{1024}, int64_t{1} << 20));
   app->add_option("--inspect_seconds", config->inspect_seconds,
                   "Longest time that a Benchmark, Tune, Profile or Describe may run, seconds; they "
                   "run one at a time")
@@ -150,22 +170,12 @@ void AddInspectFlags(CLI::App* app, Config* config) {
   app->add_option("--inspect_queue", config->inspect_queue,
                   "Number of such calls that may wait, at most half of them from one connection")
       ->check(CLI::Range(1, 1024));
-}
-
-void AddPushFlags(CLI::App* app, Config* config) {
-  app->add_option("--push", config->push,
-                  "Judge kernels that callers push: on, off, or the devices that they may run on, "
-                  "comma-separated. A caller with a name or a policy needs Push among the policy's "
-                  "methods; other callers must be on this machine");
   app->add_option("--push_run_seconds", config->push_run_seconds,
                   "Longest time that a launch of a pushed kernel may take, seconds")
       ->check(Between(0.1, 60.0));
 }
 
-void AddAccessFlags(CLI::App* app, Config* config) {
-  app->add_flag("--allow_shared_memory", config->allow_shared_memory,
-                "Let clients of the Open Inference Protocol on this machine register POSIX shared "
-                "memory: any that this process's user may read and write");
+void AddSecurity(CLI::App* app, Config* config) {
   app->add_option("--tls_cert", config->tls_cert,
                   "PEM file with the server's certificate and its intermediates; listen with TLS. "
                   "This file and the next two are reloaded when they change");
@@ -177,15 +187,45 @@ void AddAccessFlags(CLI::App* app, Config* config) {
       "--token_file", config->token_file,
       "File with one \"name token\" per line; require calls to send one of the tokens as "
       "\"authorization: Bearer TOKEN\", health and reflection excepted. Reloaded when it changes");
-  app->add_flag("--insecure", config->insecure,
-                "Allow listening where other machines can connect without TLS and without tokens");
   app->add_option("--policy_file", config->policy_file,
                   "JSON file with the policy of each principal (a certificate's subject or a "
                   "token's name): allowed methods, kernels, implementations and devices, its share "
                   "of devices, limits on calls in flight. Reloaded when it changes");
+  app->add_flag("--insecure", config->insecure,
+                "Allow listening where other machines can connect without TLS and without tokens");
+  app->add_option("--inspect", config->inspect,
+                  "Callers allowed to use Benchmark, Tune, Profile and Describe: all (on), those "
+                  "on this machine (local: a loopback address or a Unix socket) or none (off)")
+      ->check(CLI::IsMember({"on", "local", "off"}));
+  app->add_option("--push", config->push,
+                  "Judge kernels that callers push: on, off, or the devices that they may run on, "
+                  "comma-separated. A caller with a name or a policy needs Push among the policy's "
+                  "methods; other callers must be on this machine");
+  app->add_flag("--allow_shared_memory", config->allow_shared_memory,
+                "Let clients of the Open Inference Protocol on this machine register POSIX shared "
+                "memory: any that this process's user may read and write");
 }
 
-void AddTraceFlags(CLI::App* app, Config* config) {
+void AddShutdown(CLI::App* app, Config* config) {
+  app->add_option("--lame_duck_seconds", config->lame_duck_seconds,
+                  "Time after SIGTERM to keep serving while reporting not ready, so that load "
+                  "balancers notice, seconds")
+      ->check(Between(0.0, 3600.0));
+  app->add_option("--drain_seconds", config->drain_seconds,
+                  "Longest wait for accepted requests before the process exits, seconds; the rest "
+                  "then fail with UNAVAILABLE and the exit status is 3")
+      ->check(Between(0.0, 3600.0));
+}
+
+void AddWatching(CLI::App* app, Config* config, Names* names) {
+  app->add_option(
+         "--log_level", names->log_level,
+         "Least severe lines to log: debug, info, warning or error. Change it at run time with PUT "
+         "/log_level on --metrics_listen, from this machine, or in --flagfile with SIGHUP")
+      ->check(CheckLogLevel);
+  app->add_option("--log_format", names->log_format,
+                  "Format of log lines: key=value pairs (logfmt) or a JSON object per line (json)")
+      ->check(CLI::IsMember({"logfmt", "json"}));
   app->add_option("--otlp_endpoint", config->otlp_endpoint,
                   "Address of a collector that takes OpenTelemetry spans over gRPC: HOST:PORT, "
                   "http://HOST:PORT, https://HOST:PORT or unix:PATH");
@@ -197,72 +237,36 @@ void AddTraceFlags(CLI::App* app, Config* config) {
                 "Attach ORCA load reports to responses, for load balancers that read them");
 }
 
-// Not in --help.
-void AddTestFlags(CLI::App* app, TestFlags* tests) {
-  app->add_flag("--test_fault_injection", tests->fault_injection,
-                "Add kernels that break their device, fail or wait until released")
-      ->group("");
-  app->add_option("--test_cpu_workers", tests->cpu_workers,
-                  "Serve the CPU through this many workers, as several GPUs are")
-      ->check(CLI::Range(1, 8))
-      ->group("");
-  app->add_option("--self_test_row_seconds", tests->self_test_row_seconds,
-                  "Time after which an implementation's tests count as hanging, seconds")
-      ->check(Between(0.1, 3600.0))
-      ->group("");
-}
-
-// Logs, and where flags come from.
-void AddSourceFlags(CLI::App* app, Config* config, Names* names) {
-  app->add_option(
-         "--log_level", names->log_level,
-         "Least severe lines to log: debug, info, warning or error. Change it at run time with PUT "
-         "/log_level on --metrics_listen, from this machine, or in --flagfile with SIGHUP")
-      ->check(CheckLogLevel);
-  app->add_option("--log_format", names->log_format,
-                  "Format of log lines: key=value pairs (logfmt) or a JSON object per line (json)")
-      ->check(CLI::IsMember({"logfmt", "json"}));
-  app->add_option("--flagfile", config->flagfile,
-                  "File with one flag per line, NAME=VALUE, and # comments. Environment variables "
-                  "WARPCALLD_NAME override the file; the command line overrides both");
-}
-
-void AddMainFlags(CLI::App* app, Config* config) {
-  app->add_option("--listen", config->listen,
-                  "gRPC addresses to listen on, comma-separated: HOST:PORT (port 0: any free port) "
-                  "or unix:/path")
-      ->delimiter(',')
-      ->check(CheckAddress);
-  app->add_option("--metrics_listen", config->metrics_listen,
-                  "HTTP address for /metrics, /healthz, /readyz and /log_level, HOST:PORT")
-      ->check(CheckHttpAddress);
-  app->add_option("--devices", config->devices,
-                  "Devices to serve, comma-separated, or auto for all");
-  app->add_option(
-         "--gpus_min", config->gpus_min,
-         "Number of working GPUs below which /readyz and gRPC's health service report not ready")
-      ->check(CLI::Range(0, 64));
-  app->add_option(
-         "--self_test", config->self_test,
-         "Tests that implementations must pass before they are offered: quick (small problems of "
-         "each type), full (every case of the test suite; minutes) or off (none)")
-      ->check(CLI::IsMember({"quick", "full", "off"}));
-  app->add_option("--compile_cache", config->compile_cache,
-                  "Folder to keep kernels compiled at run time in, for the next start and for "
-                  "other servers; created if missing");
+void AddExpert(CLI::App* app, Config* config) {
+  app->add_option("--lanes_per_device", config->lanes_per_device,
+                  "Concurrent jobs per device, each with its own thread and stream; one more may "
+                  "select an algorithm")
+      ->check(CLI::Range(1, 64))
+      ->default_str("2, or 4 on a GPU");
+  app->add_option("--pollers", config->pollers,
+                  "Number of gRPC's threads that poll while requests are small (under 256 KiB with "
+                  "their responses); 0: all of them, which is half the number of cores")
+      ->check(CLI::Range(0, 16))
+      ->default_str("2");
+  app->add_option("--busy_poll_us", config->busy_poll_us,
+                  "Time to busy-poll the network after an event, us; 0: block at once")
+      ->check(CLI::Range(0, 100'000))
+      ->default_str("100, or 0 with fewer than 8 CPUs");
   app->add_option("--cuda_include", config->cuda_include,
                   "Folder with the CUDA toolkit's headers, which pushed kernels may include")
       ->check(CLI::ExistingDirectory)
       ->default_str("that of the build's toolkit, if it is there");
-  app->add_option("--tuning_cache", config->tuning_cache,
-                  "File to keep Tune's choice of the fastest implementations in, for the next "
-                  "start; created if missing");
-  app->add_flag("--check", config->check,
-                "Test the implementations, print the results and exit: status 0 if all that this "
-                "machine can run are correct, else 1");
-  app->add_flag("--check_flags", config->check_flags,
-                "Check the flags and the files that they name, print what is wrong and exit "
-                "without serving: status 0 or 2");
+}
+
+void AddTests(CLI::App* app, TestFlags* tests) {
+  app->add_flag("--test_fault_injection", tests->fault_injection,
+                "Add kernels that break their device, fail or wait until released");
+  app->add_option("--test_cpu_workers", tests->cpu_workers,
+                  "Serve the CPU through this many workers, as several GPUs are")
+      ->check(CLI::Range(1, 8));
+  app->add_option("--self_test_row_seconds", tests->self_test_row_seconds,
+                  "Time after which an implementation's tests count as hanging, seconds")
+      ->check(Between(0.1, 3600.0));
 }
 
 bool SameValue(const std::string& a, const std::string& b) {
@@ -313,15 +317,26 @@ absl::Status CheckTogether(const Config& config) {
 void AddAll(CLI::App* app, Config* config, Names* names) {
   app->set_version_flag("--version", kVersion);
   app->option_defaults()->always_capture_default();
-  AddMainFlags(app, config);
+  const auto begin_group = [app](const char* name) { app->option_defaults()->group(name); };
+  AddMain(app, config);
+  begin_group("Listening");
+  AddListening(app, config);
+  begin_group("Devices");
+  AddDevices(app, config);
+  begin_group("Limits");
   AddLimits(app, config);
-  AddResidentFlags(app, config);
-  AddInspectFlags(app, config);
-  AddPushFlags(app, config);
-  AddAccessFlags(app, config);
-  AddTraceFlags(app, config);
-  AddTestFlags(app, &config->tests);
-  AddSourceFlags(app, config, names);
+  AddResidentLimits(app, config);
+  AddInspectionLimits(app, config);
+  begin_group("Security");
+  AddSecurity(app, config);
+  begin_group("Shutdown");
+  AddShutdown(app, config);
+  begin_group("Watching");
+  AddWatching(app, config, names);
+  begin_group("Expert");
+  AddExpert(app, config);
+  begin_group("");  // not in --help
+  AddTests(app, &config->tests);
 }
 
 // Fills `config` from `words` of the command line, the environment and the flag file. `help` gets
@@ -348,7 +363,8 @@ absl::Status Parse(const std::vector<std::string>& words, Config* config, std::s
     std::ostringstream text;
     if (app.exit(error, text, text) != 0)
       return absl::InvalidArgumentError(absl::StrCat(error.what(), sources.WhereIn(error.what())));
-    *help = text.str();
+    // One empty line between groups.
+    *help = FitHelp(absl::StrReplaceAll(text.str(), {{"\n\n\n", "\n\n"}}), kHelpColumns);
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(CheckTogether(*config));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/common/status_macros.h"
@@ -30,7 +31,9 @@ absl::StatusOr<std::vector<FlagSetting>> ReadFlagFile(const std::string& path) {
     absl::ConsumePrefix(&line, "--");
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(line, absl::MaxSplits('=', 1));
-    const std::string name(absl::StripAsciiWhitespace(parts.first));
+    // Either may be typed.
+    const std::string name =
+        absl::StrReplaceAll(absl::StripAsciiWhitespace(parts.first), {{"-", "_"}});
     if (name.empty() || parts.first.size() == line.size())
       return absl::InvalidArgumentError(absl::StrCat(where, ": \"", line, "\" is not NAME=VALUE"));
     const auto [before, is_new] = seen.emplace(name, where);

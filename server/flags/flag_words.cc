@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "proto/common/status_macros.h"
+#include "proto/common/suggest.h"
 
 namespace warpcall {
 namespace {
@@ -24,6 +27,20 @@ bool TakesNothing(const CLI::Option& option) {
          !absl::c_linear_search(kGuards, option.get_lnames().front());
 }
 
+// Returns `word` with _ for - in the name of a flag: either may be typed.
+std::string WithUnderscores(absl::string_view word) {
+  std::string changed(word);
+  if (!absl::StartsWith(word, "--")) return changed;
+  const auto end = changed.begin() + static_cast<ptrdiff_t>(std::min(word.find('='), word.size()));
+  std::replace(changed.begin() + 2, end, '-', '_');
+  return changed;
+}
+
+std::vector<std::string> AllWithUnderscores(std::vector<std::string> words) {
+  for (std::string& word : words) word = WithUnderscores(word);
+  return words;
+}
+
 std::string NameOf(absl::string_view word) {
   if (!absl::ConsumePrefix(&word, "--")) return "";
   return std::string(word.substr(0, word.find('=')));
@@ -38,7 +55,9 @@ const CLI::Option* FindPublic(const CLI::App& app, const std::string& name) {
 }
 
 FlagWords::FlagWords(const CLI::App& app, const std::vector<std::string>& command_line)
-    : app_(app), command_line_(command_line), environment_(FlagsOfEnvironment(environ)) {}
+    : app_(app),
+      command_line_(AllWithUnderscores(command_line)),
+      environment_(FlagsOfEnvironment(environ)) {}
 
 absl::Status FlagWords::AddCommandLine() {
   const std::vector<std::string>& words = command_line_;
@@ -55,7 +74,8 @@ absl::Status FlagWords::AddCommandLine() {
 absl::Status FlagWords::AddEnvironment(Config* config) {
   for (const FlagSetting& setting : environment_) {
     if (FindPublic(app_, setting.name) == nullptr)
-      config->warnings.push_back(absl::StrCat(setting.where, " names no flag of this server"));
+      config->warnings.push_back(absl::StrCat(setting.where, " names no flag of this server",
+                                              SuggestionFor(setting.name)));
     else
       RETURN_IF_ERROR(Add(setting));
   }
@@ -69,7 +89,8 @@ absl::Status FlagWords::AddFile(Config* config) {
   for (const FlagSetting& setting : file_) {
     if (FindPublic(app_, setting.name) == nullptr || setting.name == kFlagFile)
       return absl::InvalidArgumentError(absl::StrCat(setting.where, ": flag ", setting.name,
-                                                     " is unknown or not allowed in a file"));
+                                                     " is unknown or not allowed in a file",
+                                                     SuggestionFor(setting.name)));
     config->file_flags[setting.name] = setting.value;
     RETURN_IF_ERROR(Add(setting));
   }
@@ -104,9 +125,21 @@ absl::Status FlagWords::Add(const FlagSetting& setting) {
   return absl::InvalidArgumentError(absl::StrCat(setting.where, ": ", status.message()));
 }
 
+std::string FlagWords::SuggestionFor(absl::string_view name) const {
+  std::vector<std::string> names;
+  for (const CLI::Option* const option : app_.get_options())
+    if (!option->get_group().empty() && !option->get_lnames().empty())
+      names.push_back(option->get_lnames().front());
+  return DidYouMean(name, names);
+}
+
 absl::Status FlagWords::AddWord(const std::string& word) {
+  const std::string name = NameOf(word);
+  if (!name.empty() && app_.get_option_no_throw(absl::StrCat("--", name)) == nullptr)
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag ", name, " is unknown", SuggestionFor(name)));
   const CLI::Option* const option =
-      word.find('=') == word.size() - 1 ? FindPublic(app_, NameOf(word)) : nullptr;
+      word.find('=') == word.size() - 1 ? FindPublic(app_, name) : nullptr;
   if (option == nullptr) {
     words_.push_back(word);
     return absl::OkStatus();

@@ -17,9 +17,10 @@ namespace warpcall {
 // Returns the flag of that name which anybody may give, or null.
 const CLI::Option* FindPublic(const CLI::App& app, const std::string& name);
 
+// Flags may be written with - for _ on the command line and in the file.
 class FlagWords {
  public:
-  // `app` has all flags, and outlives the object as `command_line` does.
+  // `app` has all flags, and outlives the object.
   FlagWords(const CLI::App& app, const std::vector<std::string>& command_line);
 
   // To be called in this order. Errors say where a flag stands.
@@ -38,11 +39,13 @@ class FlagWords {
 
  private:
   absl::Status Add(const FlagSetting& setting);
-  // INVALID_ARGUMENT for --NAME= of a flag that needs a value.
+  // Returns "; did you mean NAME?", or nothing where no flag's name is near.
+  std::string SuggestionFor(absl::string_view name) const;
+  // INVALID_ARGUMENT for an unknown flag, and for --NAME= of a flag that needs a value.
   absl::Status AddWord(const std::string& word);
 
   const CLI::App& app_;
-  const std::vector<std::string>& command_line_;
+  const std::vector<std::string> command_line_;
   const std::vector<FlagSetting> environment_;
   std::vector<FlagSetting> file_;
   std::vector<std::string> words_;

@@ -9,9 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/common/output.h"
-#include "client/cli/common/suggest.h"
 #include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
+#include "proto/common/suggest.h"
 
 namespace warpcall::cli {
 namespace {

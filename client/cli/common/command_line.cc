@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -11,49 +12,16 @@
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/screen.h"
-#include "client/cli/common/suggest.h"
+#include "proto/common/suggest.h"
 
 namespace warpcall::cli {
 namespace {
 
 using absl::string_view;
 
-// Column at which CLI11 describes options.
-constexpr size_t kHelpColumn = 30;
-// Indent of the description of an option that reaches beyond that column.
-constexpr size_t kHelpIndent = 6;
-
-// Returns the indent for the continuation of a broken --help line.
-size_t IndentOf(string_view line) {
-  if (line.size() > kHelpColumn && line[kHelpColumn - 1] == ' ' && absl::StartsWith(line, "  "))
-    return kHelpColumn;
-  return absl::StartsWith(line, "  ") ? kHelpIndent : 0;
-}
-
-std::string FitToScreen(string_view text) {
-  const size_t columns = OutScreen().columns;
-  std::string fitted;
-  for (const string_view line : absl::StrSplit(text, '\n')) {
-    if (columns == 0 || Columns(line) <= columns) {
-      absl::StrAppend(&fitted, line, "\n");
-      continue;
-    }
-    const size_t indent = IndentOf(line);
-    const size_t kept = indent == kHelpColumn ? kHelpColumn : 0;
-    const size_t spaces = line.find_first_not_of(' ', kept) - kept;  // before the words
-    std::string before = absl::StrCat(line.substr(0, kept), std::string(spaces, ' '));
-    const size_t room = columns - std::max(indent, before.size());
-    for (const std::string& piece : WrapText(line.substr(before.size()), room)) {
-      absl::StrAppend(&fitted, before, piece, "\n");
-      before = std::string(indent, ' ');
-    }
-  }
-  fitted.pop_back();  // StrSplit gives an empty line behind the last newline
-  return fitted;
-}
-
 std::string HelpOf(const CLI::App& app, const std::string& name) {
-  return FitToScreen(app.get_formatter()->make_help(&app, name, CLI::AppFormatMode::Normal));
+  return FitHelp(app.get_formatter()->make_help(&app, name, CLI::AppFormatMode::Normal),
+                 OutScreen().columns);
 }
 
 std::vector<const CLI::App*> Commands(const CLI::App& app) {
@@ -128,6 +96,25 @@ std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::
           : "");
 }
 
+// Returns the arguments, the last one first as CLI11 takes them, with the options' own names: - and
+// _ may be typed for each other.
+std::vector<std::string> WordsOf(const CLI::App& app, int argc, char** argv) {
+  const auto plain = [](string_view name) { return absl::StrReplaceAll(name, {{"-", "_"}}); };
+  absl::flat_hash_map<std::string, std::string> names;
+  std::vector<const CLI::App*> owners = Commands(app);
+  owners.push_back(&app);
+  for (const CLI::App* const owner : owners)
+    for (const OptionModel& option : Options(*owner)) names[plain(option.name)] = option.name;
+  std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::string& word : words) {
+    const size_t end = std::min(word.find('='), word.size());
+    const auto found = names.find(plain(string_view(word).substr(0, end)));
+    if (absl::StartsWith(word, "--") && found != names.end()) word.replace(0, end, found->second);
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
+
 // Returns the error in one line, which ends with where to read more.
 std::string Wrong(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> parsed = app.get_subcommands();
@@ -159,7 +146,7 @@ CommandLine::~CommandLine() = default;
 
 bool CommandLine::Parse(int argc, char** argv, int* status) {
   try {
-    app_->parse(argc, argv);
+    app_->parse(WordsOf(*app_, argc, argv));
     return true;
   } catch (const CLI::CallForHelp&) {
     const std::vector<CLI::App*> parsed = app_->get_subcommands();

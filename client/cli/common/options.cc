@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/common/suggest.h"
 #include "client/cli/common/tensor_text.h"
+#include "proto/common/suggest.h"
 
 namespace warpcall::cli {
 

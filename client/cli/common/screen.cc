@@ -52,14 +52,6 @@ bool HasColour(int descriptor) {
 
 bool ContinuesCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// The bytes of as many whole characters as fit.
-size_t BytesThatFit(absl::string_view text, size_t columns) {
-  size_t bytes = 0;
-  for (size_t count = 0; bytes < text.size(); ++bytes)
-    if (!ContinuesCharacter(text[bytes]) && ++count > columns) break;
-  return bytes;
-}
-
 struct Range {
   uint32_t first, last;
 };
@@ -114,19 +106,6 @@ size_t KeptBytes(absl::string_view text, const Screen& screen) {
   return 0;
 }
 
-// A word's pieces, of which only the last may be followed by another word on its line.
-std::vector<absl::string_view> Pieces(absl::string_view word, size_t columns) {
-  std::vector<absl::string_view> pieces;
-  for (size_t fit; (fit = BytesThatFit(word, columns)) < word.size();) {
-    const size_t comma = word.substr(0, fit).rfind(',');
-    const size_t end = comma == absl::string_view::npos ? fit : comma + 1;
-    pieces.push_back(word.substr(0, end));
-    word.remove_prefix(end);
-  }
-  pieces.push_back(word);
-  return pieces;
-}
-
 }  // namespace
 
 Screen FindScreen(int descriptor) {
@@ -140,11 +119,6 @@ void SetOutScreen(const Screen& screen) { out_screen = screen; }
 std::string Emphasised(absl::string_view text, Emphasis emphasis, const Screen& screen) {
   if (!screen.colour) return std::string(text);
   return absl::StrCat(emphasis == Emphasis::kError ? kErrorCode : kHeadingCode, text, kPlainCode);
-}
-
-size_t Columns(absl::string_view text) {
-  return text.size() -
-         static_cast<size_t>(std::count_if(text.begin(), text.end(), ContinuesCharacter));
 }
 
 std::string Printable(absl::string_view text) {
@@ -176,22 +150,6 @@ std::string PrintableLines(absl::string_view text, const Screen& screen) {
     begin = i += kept;
   }
   return absl::StrCat(printable, Printable(text.substr(begin)));
-}
-
-std::vector<std::string> WrapText(absl::string_view text, size_t columns) {
-  if (columns == 0 || Columns(text) <= columns) return {std::string(text)};
-  std::vector<std::string> lines;
-  std::string line;
-  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    for (const absl::string_view piece : Pieces(word, columns)) {
-      if (!line.empty() && Columns(line) + 1 + Columns(piece) > columns)
-        lines.push_back(std::exchange(line, ""));
-      // Pieces of one word fill their lines, so that no space comes between two of them.
-      absl::StrAppend(&line, line.empty() ? "" : " ", piece);
-    }
-  }
-  if (!line.empty() || lines.empty()) lines.push_back(std::move(line));
-  return lines;
 }
 
 std::string Fitted(absl::string_view before, absl::string_view text, size_t indent) {

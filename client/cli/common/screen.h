@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "proto/common/text_lines.h"
 
 namespace warpcall::cli {
 
@@ -28,19 +29,12 @@ enum class Emphasis : uint8_t { kHeading, kError };
 // Returns `text` between the codes that emphasise it, or unchanged if the screen has no colours.
 std::string Emphasised(absl::string_view text, Emphasis emphasis, const Screen& screen);
 
-// Returns the number of UTF-8 characters, each counted as one column.
-size_t Columns(absl::string_view text);
-
 // Returns `text` as part of a line of a terminal. All text of a server goes through this function
 // or the next. Writes out as "\x1b" each byte of a control character, of a character that hides
 // others or changes their direction, and of what is not UTF-8.
 std::string Printable(absl::string_view text);
 // Like Printable, for lines: keeps newlines and tabs and, if `screen` has colours, colour codes.
 std::string PrintableLines(absl::string_view text, const Screen& screen);
-
-// Breaks `text` into lines of at most `columns` (at least 1): at spaces, in longer words after
-// commas, and anywhere if a word has none. 0 columns: one line.
-std::vector<std::string> WrapText(absl::string_view text, size_t columns);
 
 // Returns `text` in lines that fit OutScreen(), each with its newline: the first after `before`,
 // the others after `indent` spaces. If `before` leaves little room, it gets a line of its own. Both

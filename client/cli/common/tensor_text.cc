@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/cli/common/suggest.h"
+#include "proto/common/suggest.h"
 
 namespace warpcall::cli {
 namespace {

@@ -163,6 +163,8 @@ TEST_F(WordsTest, MisspeltWordsOfTheCommandLineAreOneLineWithWhatWasMeant) {
        "option --shpae of warpcall bench is unknown; did you mean --shape?"},
       {"run gelu x.npy --implementaton=a",
        "option --implementaton of warpcall run is unknown; did you mean --implementation?"},
+      {"bench gelu --shape 4 --max_noise 0", "--max-noise: "},  // _ for -
+      {"run gelu --shape 4 --request-id", "--request_id"},      // - for _
       {"run gelu --shape 4 --type flaot32", "did you mean float32?"},
       {"load gelu:4 --rate 1 --arrivals posson", "did you mean poisson?"},
       {"run gelu --shape 4 --attribute aproximate=none", "did you mean approximate?"},

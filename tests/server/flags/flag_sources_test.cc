@@ -1,11 +1,13 @@
 #include "server/flags/flag_sources.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "server/flags/config.h"
 #include "tests/temp_folder.h"
 
@@ -91,6 +93,48 @@ Parsed Parse(std::vector<std::string> words) {
   return parsed;
 }
 
+TEST(ParseConfig, DashesMayStandForUnderscores) {
+  FlagFile file("queue-mib=2\nlog_level=debug\n");
+  const Parsed parsed =
+      Parse({file.flag(), "--queue-limit=7", "--lame-duck_seconds", "3", "--devices=a-b"});
+  ASSERT_TRUE(parsed.ok) << parsed.said;
+  EXPECT_EQ(parsed.config.queue_limit, 7);
+  EXPECT_EQ(parsed.config.queue_mib, 2);
+  EXPECT_EQ(parsed.config.lame_duck_seconds, 3);
+  EXPECT_EQ(parsed.config.devices, "a-b");  // values stay as they are
+  file.Write("queue-mib=2\nqueue_mib=3\n");
+  EXPECT_TRUE(absl::StrContains(Parse({file.flag()}).said, "queue_mib is given at "));
+}
+
+TEST(ParseConfig, UnknownFlagsGetTheNearestName) {
+  EXPECT_EQ(Parse({"--quue_limit=5"}).said,
+            "flag quue_limit is unknown; did you mean queue_limit?\n");
+  EXPECT_EQ(Parse({"--metrics-lsten", "x:1"}).said,
+            "flag metrics_lsten is unknown; did you mean metrics_listen?\n");
+  EXPECT_EQ(Parse({"--zzz"}).said, "flag zzz is unknown\n");
+  // Hidden flags are no suggestion.
+  EXPECT_EQ(Parse({"--test_cpu_worker=1"}).said, "flag test_cpu_worker is unknown\n");
+  const Variable variable("WARPCALLD_QUEUE_LIMT", "1");
+  const Parsed parsed = Parse({});
+  ASSERT_EQ(parsed.config.warnings.size(), 1u);
+  EXPECT_EQ(parsed.config.warnings[0],
+            "WARPCALLD_QUEUE_LIMT names no flag of this server; did you mean queue_limit?");
+}
+
+TEST(ParseConfig, HelpHasGroupsAndAtMost100Columns) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_FALSE(Parse({"--help"}).ok);
+  const std::string help = ::testing::internal::GetCapturedStdout();
+  std::vector<std::string> groups;
+  for (const absl::string_view line : absl::StrSplit(help, '\n')) {
+    EXPECT_LE(line.size(), 100u) << line;
+    if (!absl::StartsWith(line, " ") && absl::EndsWith(line, ":")) groups.emplace_back(line);
+  }
+  EXPECT_THAT(groups, ::testing::ElementsAre("Options:", "Listening:", "Devices:", "Limits:",
+                                             "Security:", "Shutdown:", "Watching:", "Expert:"));
+  EXPECT_FALSE(absl::StrContains(help, "test_"));
+}
+
 TEST(ParseConfig, TheCommandLineGoesBeforeTheEnvironmentAndThatBeforeTheFile) {
   const FlagFile file("queue_limit=1\nqueue_mib=2\nqueue_seconds=3\nlog_format=json\n");
   const Variable limit("WARPCALLD_QUEUE_LIMIT", "10");
@@ -139,9 +183,10 @@ TEST(ParseConfig, MistakesAreJsonWhereTheLogIs) {
     EXPECT_TRUE(absl::EndsWith(wrong.said, "}\n")) << wrong.said;
   }
   // The command line overrides the file.
-  EXPECT_EQ(
-      Parse({of_file.flag(), "--log_format=logfmt"}).said,
-      absl::StrCat(of_file.path(), ":1: flag queue_limt is unknown or not allowed in a file\n"));
+  EXPECT_EQ(Parse({of_file.flag(), "--log_format=logfmt"}).said,
+            absl::StrCat(of_file.path(),
+                         ":1: flag queue_limt is unknown or not allowed in a file; did "
+                         "you mean queue_limit?\n"));
 }
 
 // An empty value does not take the next flag for its value.
@@ -265,7 +310,9 @@ TEST_F(ReadAgainTest, WhateverTheNextStartWouldRefuseIsAnError) {
   };
   const std::string place = absl::StrCat(file.path(), ":2");
   EXPECT_EQ(error("queue_limt=5"),
-            absl::StrCat(place, ": flag queue_limt is unknown or not allowed in a file"));
+            absl::StrCat(place,
+                         ": flag queue_limt is unknown or not allowed in a file; did you mean "
+                         "queue_limit?"));
   EXPECT_TRUE(absl::StrContains(error("queue_limit=0"), absl::StrCat("it stands in ", place)));
   EXPECT_EQ(error("queue_mib="), absl::StrCat(place, ": --queue_mib= lacks a value"));
   // Values are checked together with the command line's.

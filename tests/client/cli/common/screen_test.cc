@@ -116,17 +116,5 @@ TEST_F(FittedTest, ItsTextsAreShownAsPrintable) {
   EXPECT_EQ(Fitted("a\n: ", "b\nOK: fine\x1b[2J", 2), "a\\x0a: b\\x0aOK: fine\\x1b[2J\n");
 }
 
-TEST(WrapTextTest, BreaksAtSpacesThenCommasThenAnywhere) {
-  EXPECT_THAT(WrapText("one two three", 0), ElementsAre("one two three"));
-  EXPECT_THAT(WrapText("one  two", 8), ElementsAre("one  two"));
-  EXPECT_THAT(WrapText("one two three", 7), ElementsAre("one two", "three"));
-  EXPECT_THAT(WrapText("float32,float16,bfloat16", 20),
-              ElementsAre("float32,float16,", "bfloat16"));
-  EXPECT_THAT(WrapText("a abcdefgh", 4), ElementsAre("a", "abcd", "efgh"));
-  EXPECT_THAT(WrapText("", 4), ElementsAre(""));
-  // Two characters of two bytes each.
-  EXPECT_THAT(WrapText("\xC3\xA9\xC3\xA9\xC3\xA9", 2), ElementsAre("\xC3\xA9\xC3\xA9", "\xC3\xA9"));
-}
-
 }  // namespace
 }  // namespace warpcall::cli

@@ -1,8 +1,8 @@
-#include "client/cli/common/suggest.h"
+#include "proto/common/suggest.h"
 
 #include <gtest/gtest.h>
 
-namespace warpcall::cli {
+namespace warpcall {
 namespace {
 
 const std::vector<std::string> kKernels = {"identity", "gelu",      "softmax", "matmul",
@@ -45,4 +45,4 @@ TEST(DidYouMeanTest, IsAPartOfAMessageOrNothing) {
 }
 
 }  // namespace
-}  // namespace warpcall::cli
+}  // namespace warpcall

@@ -1,4 +1,4 @@
-#include "client/cli/common/suggest.h"
+#include "proto/common/suggest.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace warpcall::cli {
+namespace warpcall {
 namespace {
 
 using absl::string_view;
@@ -73,4 +73,4 @@ std::string DidYouMean(string_view text, absl::Span<const std::string> known) {
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
-}  // namespace warpcall::cli
+}  // namespace warpcall

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace warpcall::cli {
+namespace warpcall {
 
 // Returns the name in `known` nearest to `text`, or the only one that begins with it; empty if none
 // is near. Letters left out, added, changed or swapped count, in either case; digits count twice
@@ -17,4 +17,4 @@ std::string Nearest(absl::string_view text, absl::Span<const std::string> known)
 // "; did you mean NAME?", or nothing where no name is near.
 std::string DidYouMean(absl::string_view text, absl::Span<const std::string> known);
 
-}  // namespace warpcall::cli
+}  // namespace warpcall
