@@ -4,9 +4,9 @@ import re
 import subprocess
 
 MIB = 1 << 20
-# README, "Configuration": the server's memory beside the memory that its flags allow.
+# docs/operate.md, "Flags": the server's memory beside the memory that its flags allow.
 OWN_MIB = 100
-# Work that does not stop ends with the process so long after the drain: README, "Operations".
+# Work that does not stop ends with the process so long after the drain: docs/operate.md, "Stop".
 STOP_SECONDS = 2
 
 

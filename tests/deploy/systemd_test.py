@@ -136,7 +136,7 @@ class SystemdTest(unittest.TestCase):
         kept = f"/var/cache/{self.unit['CacheDirectory'][0]}"
         self.assertEqual((settings.all["compile_cache"], os.path.dirname(settings.all["tuning_cache"])), (kept, kept))
         self.assertGreater(int(self.unit["TimeoutStopSec"][0]), settings.stop_seconds() + 5)
-        # The exit status of a wrong flag: README, "Operations".
+        # The exit status of a wrong flag: docs/operate.md, "Stop".
         self.assertEqual(self.unit["RestartPreventExitStatus"], ["2"])
         # A worker's end must not be the server's, and code that is generated must run.
         self.assertEqual(self.unit["OOMPolicy"], ["continue"])

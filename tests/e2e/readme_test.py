@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs README's commands as they stand there, against a server of their own, and compares their
-output and files with README, except measured figures. Commands of CONTRIBUTING that build or test
-are not run, but the presets, targets, tests and scripts' options that they name must exist. So must
-the implementations that kernels/README.md names.
+"""Runs the commands of README and of the guide in docs/ as they stand there, against a server of their own, and
+compares their output and files with the text, except measured figures. Commands of CONTRIBUTING that build or test
+are not run, but the presets, targets, tests and scripts' options that they name must exist. So must the
+implementations that kernels/README.md names.
 
     readme_test.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -28,7 +28,11 @@ import xml.etree.ElementTree
 EXCUSED = {
     "bash tests/run.sh": "is what runs this test",
     "docker ": "needs a container engine",
+    "cmake --": "added_op_test does this",
+    "build/relu/": "added_op_test does this",
+    "warpcalld &": "README has started one",
 }
+GUIDE = ("README.md", "docs/start.md", "docs/layer.md", "docs/compare.md", "docs/operate.md", "docs/op.md")
 # Elements of the inputs that README names. huge.npy exceeds the limit of a message (512 MiB).
 INPUTS = {"x.npy": [4096, 1024], "bias.npy": [1024], "big.npy": [16 << 20], "huge.npy": [(512 << 20) // 4 + 1000]}
 SECONDS_MAX = 300
@@ -36,7 +40,7 @@ DURATION = re.compile(r"\d[\d.]* (?:ns|us|ms|s|[KMGT]?B/s|[KMGT]?FLOP/s)(?![\w/]
 
 
 class Failure(Exception):
-    """README and the programs do not agree; the message says where."""
+    """The texts and the programs do not agree; the message says where."""
 
 
 def check(condition, message):
@@ -44,7 +48,11 @@ def check(condition, message):
         raise Failure(message)
 
 
-# ---- README ---------------------------------------------------------------------------------------
+# ---- README and the guide --------------------------------------------------------------------------
+
+def guide_of(source):
+    return "\n".join((source / name).read_text(encoding="utf-8") for name in GUIDE)
+
 
 def blocks(text, language):
     return [match.group(2).splitlines()
@@ -53,7 +61,7 @@ def blocks(text, language):
 
 
 def commands(block):
-    """(command, lines of output or None where README shows none) of one block."""
+    """(command, lines of output or None where the text shows none) of one block."""
     if not any(line.startswith("$ ") for line in block):
         return [(line.split("  #")[0].strip(), None) for line in block if line.strip()]
     found = []
@@ -139,7 +147,7 @@ def check_files(folder, command):
     elif "fused 'gelu(x0 + x1)'" in command:
         check_fused(folder)
     elif "run gelu" in command:
-        check_gelu(folder, "huge.npy" if "--stream" in command else "big.npy")
+        check_gelu(folder, next(name for name in INPUTS if name in command))
     for option, name in re.findall(r"--(plot|csv|trace) (\S+)", command):
         text = (folder / name).read_text(encoding="utf-8")
         if option == "plot":
@@ -178,7 +186,7 @@ class Session:
         check(self.server.wait(timeout=60) == 0, "the server did not end with status 0")
 
     def run(self, command, expected):
-        """Runs it as a shell does. Where README shows output, exit status 1 is for a refusal."""
+        """Runs it as a shell does. Where the text shows output, exit status 1 is for a refusal."""
         if command.endswith("&"):
             program, *arguments = shlex.split(command.rstrip("& "))
             check(program == "build/release/bin/warpcalld", f"in the background: {program}")
@@ -198,7 +206,7 @@ def check_command(session, command, expected):
     printed = session.run(command, expected)
     if expected is not None:
         shown, seen = measured_left_out(expected), measured_left_out(printed)
-        check(shown == seen, f"{command} prints\n  " + "\n  ".join(seen) + "\nand README shows\n  "
+        check(shown == seen, f"{command} prints\n  " + "\n  ".join(seen) + "\nand the text shows\n  "
               + "\n  ".join(shown))
     else:
         check(printed, f"{command} prints nothing")
@@ -286,7 +294,7 @@ def named_implementations(text):
 
 def check_kernels(session, text):
     """The tables name the server's implementations, and no others for its devices."""
-    named = named_implementations(text)
+    named = named_implementations(text.partition("\n## Variants\n")[2])
     kernels = json.loads("\n".join(session.run("warpcall --json kernels", None)))["kernels"]
     listed = {key: set() for key in named}
     for kernel in kernels:
@@ -301,9 +309,9 @@ def check_kernels(session, text):
 
 # ---- both ------------------------------------------------------------------------------------------
 
-def run_readme(session, readme):
-    used = set()
-    for block in blocks(readme, ""):
+def run_guide(session, guide):
+    used, done = set(), set()
+    for block in blocks(guide, ""):
         for command, expected in commands(block):
             excuse = next((begin for begin in EXCUSED if command.startswith(begin)), None)
             if command.startswith("bash deploy/") and session.build != session.source / "build/release":
@@ -311,21 +319,21 @@ def run_readme(session, readme):
             elif excuse:
                 used.add(excuse)
                 print(f"not run: {command}: {EXCUSED[excuse]}")
-            else:
+            elif command not in done:
+                done.add(command)
                 check_command(session, command, expected)
                 print(f"ok: {command}", flush=True)
     check(session.server is not None, "README starts no server")
-    check(used == set(EXCUSED), f"README no longer has {set(EXCUSED) - used}")
+    check(used == set(EXCUSED), f"the texts no longer have {set(EXCUSED) - used}")
 
 
 def run_all(source, build, folder):
-    readme, contributing = ((source / name).read_text(encoding="utf-8")
-                            for name in ("README.md", "CONTRIBUTING.md"))
+    contributing = (source / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for name, shape in INPUTS.items():
         write_npy(folder / name, shape)
     session = Session(source, build, folder)
     try:
-        run_readme(session, readme)
+        run_guide(session, guide_of(source))
         check_kernels(session, (source / "kernels/README.md").read_text(encoding="utf-8"))
         print("ok: the tables of kernels/README.md")
         for block in blocks(contributing, ""):

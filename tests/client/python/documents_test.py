@@ -31,14 +31,24 @@ class DocumentsTest(unittest.TestCase):
         return subprocess.run([sys.executable, "-W", "error", *arguments], env=ENVIRONMENT, text=True,
                               capture_output=True, timeout=200, cwd=folder, check=False)
 
-    def test_readme_runs(self):
-        blocks = re.findall(r"```python\n(.*?)```", text_of(os.path.join(PACKAGE, "README.md")), re.S)
-        self.assertGreater(len(blocks), 2)
-        program = "\n".join(blocks).replace(ADDRESS, self.server.address)
+    def run_blocks(self, path, least, before=""):
+        blocks = re.findall(r"```python\n(.*?)```", text_of(path), re.S)
+        self.assertGreaterEqual(len(blocks), least)
+        program = "\n".join([before, *blocks]).replace(ADDRESS, self.server.address)
         with tempfile.TemporaryDirectory() as folder:
             done = self.python("-c", program, folder=folder)
         bar = re.compile(r"^gelu: .*$", re.M)  # tqdm's, where it is installed
         self.assertEqual((done.returncode, bar.sub("", done.stderr).strip()), (0, ""), program)
+
+    def test_readme_runs(self):
+        self.run_blocks(os.path.join(PACKAGE, "README.md"), 3)
+
+    def test_the_projects_readme_and_guide_run(self):
+        inputs = ("import numpy as np, warpcall\n"
+                  "x, weight, bias = (np.ones(shape, np.float32) for shape in ((8, 16), (4, 16), 4))")
+        for name in ("README.md", "docs/start.md", "docs/layer.md"):
+            with self.subTest(name):
+                self.run_blocks(os.path.join(ROOT, name), 1, inputs)
 
     def test_versions_agree(self):
         root = text_of(os.path.join(ROOT, "CMakeLists.txt"))
