@@ -25,6 +25,7 @@ from collections.abc import Coroutine
 from typing import Any, Literal, overload
 
 from ._arrays import Array
+from ._fuse import Fused
 from ._result import Result
 """
 CATALOG_HEADER = '''\
@@ -47,11 +48,15 @@ OPTIONS = """\
 
 
 def attribute_line(attribute: AttributeInfo) -> str:
-    if attribute.allowed_values:
-        kind = f"Literal[{', '.join(map(repr_of, attribute.allowed_values))}]"
-    else:
-        kind = type(attribute.default_value).__name__
+    kind = kind_of(attribute)
     return f"        {attribute.name}: {kind}{'' if attribute.required else ' = ...'},\n"
+
+
+def kind_of(attribute: AttributeInfo) -> str:
+    if attribute.allowed_values:
+        return f"Literal[{', '.join(map(repr_of, attribute.allowed_values))}]"
+    kind = type(attribute.default_value).__name__
+    return f"{kind} | Fused" if attribute.name == "expression" else kind
 
 
 def repr_of(text: str) -> str:
@@ -68,18 +73,21 @@ def method(kernel: KernelInfo, returns: str) -> str:
     """The kernel's method; with a required attribute two of them, as that may come first."""
     required = next((a for a in kernel.attributes if a.required), None)
     if required is None:
-        return signature(kernel, returns, "", kernel.attributes)
+        return signature(kernel, returns, None, kernel.attributes)
     others = [a for a in kernel.attributes if a is not required]
-    forms = [signature(kernel, returns, required.name, others)]
-    forms.append(signature(kernel, returns, "", kernel.attributes))
+    forms = [signature(kernel, returns, required, others)]
+    forms.append(signature(kernel, returns, None, kernel.attributes))
     return "\n".join("    @overload\n" + form for form in forms)
 
 
 def signature(
-    kernel: KernelInfo, returns: str, first: str, attributes: Sequence[AttributeInfo]
+    kernel: KernelInfo,
+    returns: str,
+    first: AttributeInfo | None,
+    attributes: Sequence[AttributeInfo],
 ) -> str:
     out = f"    def {kernel.name}(\n        self,\n"
-    out += f"        {first}: str,\n" if first else ""
+    out += attribute_line(first) if first else ""
     least = kernel.inputs_min or len(kernel.input_names)
     out += "".join(
         f"        {name}: Any{' = ...' if i >= least else ''},\n"

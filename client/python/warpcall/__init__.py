@@ -11,6 +11,31 @@ from ._channel import TLS
 from ._client import Client, connect
 from ._comparison import Comparison, compare
 from ._fast import FAST
+from ._functions import abs as abs
+from ._functions import (
+    dropout,
+    erf,
+    exp,
+    exp2,
+    gelu,
+    gelu_erf,
+    log,
+    mean,
+    relu,
+    rsqrt,
+    sigmoid,
+    silu,
+    softmax,
+    sqrt,
+    tanh,
+    var,
+    where,
+)
+from ._functions import max as max
+from ._functions import min as min
+from ._functions import pow as pow
+from ._functions import sum as sum
+from ._fuse import Fused, fuse
 from ._messages import ServerInfoResponse
 from ._profile import Profile
 from ._proto import (
@@ -50,6 +75,7 @@ from .errors import (
     Unimplemented,
 )
 
+# Without abs, max, min, pow and sum, so that `from warpcall import *` leaves Python's own.
 __all__ = [
     "FAST",
     "TLS",
@@ -65,6 +91,7 @@ __all__ = [
     "Description",
     "DeviceInfo",
     "Error",
+    "Fused",
     "ImplementationInfo",
     "Internal",
     "InvalidArgument",
@@ -98,5 +125,23 @@ __all__ = [
     "aio",
     "compare",
     "connect",
+    "dropout",
+    "erf",
+    "exp",
+    "exp2",
+    "fuse",
+    "gelu",
+    "gelu_erf",
+    "log",
+    "mean",
     "plot",
+    "relu",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "sqrt",
+    "tanh",
+    "var",
+    "where",
 ]

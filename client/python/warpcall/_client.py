@@ -16,6 +16,7 @@ from ._calls import check_residents
 from ._channel import TLS, Target, target_of
 from ._execute import Call
 from ._fast import open_calls
+from ._fuse import Attribute, expressed
 from ._inspect import (
     ProfileOptions,
     Sampling,
@@ -27,7 +28,6 @@ from ._messages import ServerInfoResponse, encode, list_kernels_request
 from ._profile import Profile, ProfileCalls
 from ._progress import Progress, counting, length_of
 from ._proto import (
-    AttributeValue,
     DeviceInfo,
     FreeResponse,
     KernelInfo,
@@ -83,7 +83,7 @@ class Client(KernelMethods):
         request_id: str = "",
         keep: bool = False,
         keep_ttl: float | None = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Result:
         """Runs a kernel and waits for its result.
 
@@ -100,14 +100,15 @@ class Client(KernelMethods):
         `keep`: True leaves the outputs on the device: the result has Residents, no arrays.
         `keep_ttl`: seconds after their last use when the server ends them; None: the server's
         `--resident_ttl_seconds`.
-        `attributes`: the kernel's, by name.
+        `attributes`: the kernel's, by name. A function that `warpcall.fuse` made stands for its
+        expression.
 
         Raises a class of warpcall.Error.
         """
         calls = self._calls
         if out is None and dtype is None and not keep and keep_ttl is None:
             names = (kernel, implementation, device)
-            extras = (request_id, attributes)
+            extras = (request_id, expressed(attributes, len(inputs)))
             result = calls.run_ready(names, inputs, extras, timeout, self._ceiling)
             if result is not None:
                 return result
@@ -127,7 +128,7 @@ class Client(KernelMethods):
         request_id: str = "",
         keep: bool = False,
         keep_ttl: float | None = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Future[Result]:
         """Begins a call and returns a future of its result. Takes the arguments of `run`. Inputs of
         any size are copied or sent before it returns, so the caller may change them. `out` belongs
@@ -317,7 +318,7 @@ class Client(KernelMethods):
         timeout: float | None = None,
         progress: Progress = None,
         on_row: OnRow = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Benchmark:
         """Times implementations side by side on the device, without transfers.
 
@@ -361,7 +362,7 @@ class Client(KernelMethods):
         timeout: float | None = None,
         progress: Progress = None,
         on_row: OnRow = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Benchmark:
         """Runs `benchmark`; afterwards the server uses the fastest correct row for calls that name
         no implementation or only a family. This holds for problems of about these sizes and of
@@ -436,7 +437,7 @@ class Client(KernelMethods):
         seed: int = 0,
         request_path: bool = False,
         timeout: float | None = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Profile:
         """Profiles a kernel on inputs that the server makes, and finds the bound of its speed. Also
         gets the plan of the run and its device; `timeout` covers all calls together.
@@ -460,7 +461,7 @@ class Client(KernelMethods):
         implementation: str = "",
         device: str = "",
         timeout: float | None = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Description:
         """Describes the implementation that would run for a problem and the reason; runs nothing.
 

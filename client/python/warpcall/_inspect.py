@@ -9,6 +9,7 @@ from typing import Any
 from . import _wire as wire
 from ._arrays import type_name
 from ._execute import Call, encode_header
+from ._fuse import with_expressions
 from ._messages import checked, encode
 from ._proto import BenchmarkRequest, DescribeRequest, TensorSpec
 from .errors import InvalidArgument
@@ -95,6 +96,7 @@ def encode_benchmark(
     problem: Problem, call: Call, implementations: Sequence[str], sampling: Sampling
 ) -> bytes:
     """A BenchmarkRequest. Raises InvalidArgument for a row_timeout that is no time."""
+    call = with_expressions(call, len(problem.inputs))
     seconds = 0.0 if sampling.row_timeout is None else sampling.row_timeout
     if not 0 <= seconds <= _ROW_SECONDS_MAX:
         raise InvalidArgument(f"row_timeout is {seconds}; it must be 0 to {_ROW_SECONDS_MAX} s")
@@ -126,6 +128,7 @@ class ProfileOptions:
 
 def encode_profile(problem: Problem, call: Call, options: ProfileOptions) -> bytes:
     """A ProfileRequest whose inputs the server makes."""
+    call = with_expressions(call, len(problem.inputs))
     out = wire.bytes_field(1, encode_header(call, []))
     if options.iterations:
         out += wire.varint_field(2, checked("iterations", options.iterations, 32))
@@ -138,6 +141,7 @@ def encode_profile(problem: Problem, call: Call, options: ProfileOptions) -> byt
 
 def encode_describe(problem: Problem, call: Call) -> bytes:
     """A DescribeRequest."""
+    call = with_expressions(call, len(problem.inputs))
     return encode(
         DescribeRequest(
             call.kernel, call.implementation, problem.inputs, call.attributes, call.device

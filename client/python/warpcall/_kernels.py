@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ._catalog import KERNELS
+from ._fuse import Fused
 from ._proto import KernelInfo
 from .errors import InvalidArgument, NotFound
 
@@ -58,7 +59,7 @@ def _method(kernel: KernelInfo) -> Callable[..., Any]:
         for real in reals:  # a whole number is one of them: epsilon=1
             if type(options.get(real)) is int:
                 options[real] = float(options[real])
-        if first is not None and inputs and isinstance(inputs[0], str):
+        if first is not None and inputs and isinstance(inputs[0], (str, Fused)):
             if first in options:
                 raise InvalidArgument(f"{first} is given twice: {inputs[0]!r}, {options[first]!r}")
             options[first], inputs = inputs[0], inputs[1:]

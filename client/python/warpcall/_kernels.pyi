@@ -3,6 +3,7 @@ from collections.abc import Coroutine
 from typing import Any, Literal, overload
 
 from ._arrays import Array
+from ._fuse import Fused
 from ._result import Result
 
 class KernelMethods:
@@ -93,7 +94,7 @@ class KernelMethods:
     @overload
     def fused(
         self,
-        expression: str,
+        expression: str | Fused,
         x0: Any,
         x1: Any = ...,
         x2: Any = ...,
@@ -133,7 +134,7 @@ class KernelMethods:
         x7: Any = ...,
         /,
         *,
-        expression: str,
+        expression: str | Fused,
         seed: int = ...,
         implementation: str = ...,
         device: str = ...,
@@ -305,7 +306,7 @@ class AsyncKernelMethods:
     @overload
     def fused(
         self,
-        expression: str,
+        expression: str | Fused,
         x0: Any,
         x1: Any = ...,
         x2: Any = ...,
@@ -345,7 +346,7 @@ class AsyncKernelMethods:
         x7: Any = ...,
         /,
         *,
-        expression: str,
+        expression: str | Fused,
         seed: int = ...,
         implementation: str = ...,
         device: str = ...,

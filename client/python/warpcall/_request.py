@@ -12,6 +12,7 @@ import numpy as np
 
 from ._arrays import ITEM_BYTES, Array, Operand, check_meaning, to_operand, type_name
 from ._execute import MESSAGE_BYTES_MAX, Call, encode_request
+from ._fuse import with_expressions
 from ._messages import DATA_TYPE_NUMBERS
 from ._proto import DATA_TYPES, FreeRequest, PutHeader, PutResponse, TensorInfo, TensorSpec
 from ._residents import ResidentBase, ttl_ns
@@ -181,7 +182,7 @@ class Request:
         resident: MakeResident = make_none,
     ) -> None:
         """Raises InvalidArgument for what no server could take."""
-        self.call = call
+        self.call = with_expressions(call, len(inputs))
         self.keeps = call.keep_ttl_ns is not None
         dtype = options.dtype
         self.inputs: list[Input] = [_input_of(x, dtype) for x in inputs]

@@ -45,6 +45,7 @@ from ._channel import TLS, Channels, Methods, Target, call_metadata, target_of
 from ._client import known_ceilings
 from ._execute import Call, encode_extras, encode_ready
 from ._fast import open_calls
+from ._fuse import Attribute, expressed
 from ._futures import Cancellation
 from ._inspect import (
     ProfileOptions,
@@ -58,7 +59,6 @@ from ._process import Home
 from ._profile import Profile, ProfileCalls
 from ._progress import Progress, counting, length_of
 from ._proto import (
-    AttributeValue,
     DeviceInfo,
     FreeResponse,
     KernelInfo,
@@ -127,11 +127,12 @@ class Client(AsyncKernelMethods):
         request_id: str = "",
         keep: bool = False,
         keep_ttl: float | None = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Result:
         """Runs a kernel. Arguments and errors as for `warpcall.Client.run`."""
         if out is None and dtype is None and not keep and keep_ttl is None:
-            extras = encode_extras(request_id, attributes) if attributes or request_id else b""
+            said = expressed(attributes, len(inputs))
+            extras = encode_extras(request_id, said) if said or request_id else b""
             names = (kernel, implementation, device)
             message = encode_ready(names, extras, inputs, self._small_bytes)
             if message is not None:
@@ -297,7 +298,7 @@ class Client(AsyncKernelMethods):
         timeout: float | None = None,
         progress: Progress = None,
         on_row: OnRow = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Benchmark:
         """As `warpcall.Client.benchmark`; cancelling its task also ends it early."""
         sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
@@ -323,7 +324,7 @@ class Client(AsyncKernelMethods):
         timeout: float | None = None,
         progress: Progress = None,
         on_row: OnRow = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Benchmark:
         """As `warpcall.Client.tune`."""
         sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
@@ -371,7 +372,7 @@ class Client(AsyncKernelMethods):
         seed: int = 0,
         request_path: bool = False,
         timeout: float | None = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Profile:
         """As `warpcall.Client.profile`."""
         problem = parse_problem(kernel, shape, dtype)
@@ -401,7 +402,7 @@ class Client(AsyncKernelMethods):
         implementation: str = "",
         device: str = "",
         timeout: float | None = None,
-        **attributes: AttributeValue,
+        **attributes: Attribute,
     ) -> Description:
         """As `warpcall.Client.describe`."""
         problem = parse_problem(kernel, shape, dtype)
