@@ -109,6 +109,16 @@ class DocumentsTest(unittest.TestCase):
             for name, array in arrays.items():
                 np.testing.assert_array_equal(np.load(os.path.join(folder, "out", name)), array)
 
+    def test_a_function_of_ones_own(self):
+        done = self.python(os.path.join(EXAMPLES, "own_function.py"), "--server", self.server.address,
+                           "--rows", "16", "--columns", "64")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        text, fused, chain, difference = done.stdout.splitlines()
+        self.assertEqual(text, "x0 * silu(x1) * rsqrt(mean(pow(x0 * silu(x1), 2)) + 1e-06) * x2")
+        self.assertRegex(fused, r"fused -> float32\[16,64\] by cpu on cpu: kernel ")
+        self.assertRegex(chain, r"fused -> float32\[16,64\] by manual on cpu: kernel ")
+        self.assertLess(float(difference.rpartition(" ")[2]), 1e-5)
+
     def test_the_lesson(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "lesson.svg")
