@@ -68,6 +68,20 @@ else
 fi
 )";
 
+constexpr char kFish[] = R"(# fish: warpcall completion fish | source
+function __warpcall_complete
+  set -l words (commandline -opc) (commandline -ct)
+  set -l found (command $words[1] __complete $words[2..-1] 2>/dev/null)
+  if test (count $found) -gt 0
+    printf '%s\n' $found
+  else
+    set -l option (string match -r '^--[^=]*=' -- $words[-1]; or echo)
+    printf '%s\n' $option(__fish_complete_path (string replace -r '^--[^=]*=' '' -- $words[-1]))
+  end
+end
+complete -c warpcall -f -a '(__warpcall_complete)'
+)";
+
 // Returns the kind of an option's values. An option's name means the same in all commands.
 Names NamesOf(const OptionModel& option) {
   if (!option.values.empty()) return Names::kNone;
@@ -270,10 +284,10 @@ Command AddCompletionCommand(const Arguments& root) {
       .Add("shell", shell.get(),
            "Shell that runs the script, as source <(warpcall completion bash)")
       .Required()
-      .OneOf({"bash", "zsh"});
+      .OneOf({"bash", "fish", "zsh"});
   return {arguments,
           [shell] {
-            PrintText(*shell == "zsh" ? kZsh : kBash);
+            PrintText(*shell == "zsh" ? kZsh : *shell == "fish" ? kFish : kBash);
             return kExitOk;
           },
           /*asks_server=*/false};

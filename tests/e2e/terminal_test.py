@@ -57,6 +57,8 @@ MORE = [
     ("warpcall run softmax --shape 4x4 --output -", 2, "terminal"),
 ]
 CODES = re.compile(r"\x1b\[[0-9;]*m")
+# Takes some seconds on every machine, and meanwhile says how many.
+SLOW = "warpcall bench softmax --shape 2048x4096 --iterations 20 --implementation reference"
 
 
 def in_terminal(command, columns, folder, environment):
@@ -85,6 +87,14 @@ def in_terminal(command, columns, folder, environment):
     return status, shown.decode().replace("\r\n", "\n")
 
 
+def settled(line):
+    """What stays of a line that was rewritten from its beginning."""
+    shown = ""
+    for text in line.split("\r"):
+        shown = text + shown[len(text):]
+    return shown.rstrip()
+
+
 class Terminal:
     def __init__(self, session, columns):
         self.session, self.columns = session, columns
@@ -97,8 +107,8 @@ class Terminal:
         command = command.replace("build/release/bin/", f"{self.session.build}/bin/")
         found, shown = in_terminal(command, self.columns, self.session.folder, self.environment)
         check(found == status, f"{command} ended with {found} instead of {status}:\n{shown}")
-        plain = CODES.sub("", shown)
-        for line in plain.splitlines():
+        plain = "\n".join(map(settled, CODES.sub("", shown).split("\n")))
+        for line in re.split("[\r\n]", CODES.sub("", shown)):
             check(len(line) <= self.columns,
                   f"{command} shows {len(line)} columns on a terminal of {self.columns}:\n{line}")
         check("\x1b" not in plain, f"{command} shows codes that are no colours: {plain!r}")
@@ -134,6 +144,17 @@ def show_guide(terminal, guide, used):
                 print(f"ok, {terminal.columns} columns: {command}", flush=True)
 
 
+def check_progress(terminal):
+    """What goes on is said in one line, which fits a narrow terminal and is gone at the end."""
+    columns = 40
+    status, shown = in_terminal(SLOW, columns, terminal.session.folder, terminal.environment)
+    check(status == 0, f"{SLOW} ended with {status}:\n{shown}")
+    told = [text for text in re.split("[\r\n]", shown) if " so far" in text]
+    check(len(told) >= 2 and all(len(text) < columns for text in told), f"{SLOW} says what goes on by {told}")
+    check("so far" not in "\n".join(map(settled, shown.split("\n"))), f"{SLOW} leaves its progress:\n{shown!r}")
+    print(f"ok: progress of {SLOW}", flush=True)
+
+
 def wait_for_bandwidth(session):
     """The server measures it after its start; its advice is longer from then on."""
     deadline = time.monotonic() + SECONDS_MAX
@@ -160,6 +181,7 @@ def run_all(source, build, folder):
                 check("".join(word.split()) in "".join(shown.split()),
                       f"{command} at {columns} columns shows no {word!r}:\n{shown}")
                 print(f"ok, {columns} columns: {command}", flush=True)
+        check_progress(terminal)
     finally:
         session.stop_server()
     check(used == set(EXCUSED), f"the texts no longer have {set(EXCUSED) - used}")

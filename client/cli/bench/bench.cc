@@ -45,8 +45,9 @@ constexpr char kFooter[] =
   1024x{256..262144:x2}    256 to 262144, doubling
   {1024..8192:+1024}       1024 to 8192 in steps of 1024
   {256,512,4096}           each of these
-Several braces give all combinations. A run has at most 256 points; a point is a
-device, a type and a shape.
+Several braces give all combinations, or with --zip their first values, then
+their second ones, and so on. A run has at most 256 points; a point is a device,
+a type and a shape.
 For matmul MxNxK stands for a[m,k] and b[k,n], stored as the attributes
 transpose_a and transpose_b say; for linear for x[m,k], weight[n,k] and bias[n].
 For layernorm and rmsnorm MxN stands for x, with weights of N elements. Or give
@@ -63,8 +64,8 @@ longer than its time limit is skipped; it shows how to measure it anyway.
 MEDIAN and MIN are over N samples. NOISE is the standard error of the median, in
 percent of the median. %COPY is the bandwidth in percent of the device's copy
 bandwidth. ERROR is |out - ref| / |ref| against float64. VS BEST is the median
-divided by that of the fastest row: ~ if the two can't be told apart, - if the
-fastest row is not known.
+divided by that of the fastest row: ~ if the two can't be told apart or the row
+is unstable, - if the fastest row is not known.
 Ctrl-C stops the run; the results so far are printed and written.
 Exit status: 0 all points measured, 1 a point was refused, stopped early or has
 an unmeasured row, 2 usage error, 130 Ctrl-C.)";
@@ -88,6 +89,7 @@ struct BenchOptions {
             .AddRepeated("--shape", &shapes,
                          "Set the inputs' shapes, see below; repeat for several problems")
             .TypeName("SHAPE");
+    arguments.AddFlag("--zip", &zip, "Take the values of several braces in turn, not combined");
     arguments
         .AddRepeated(
             "--input", &inputs,
@@ -159,6 +161,7 @@ struct BenchOptions {
   TimeoutOption deadline;
   std::string kernel;
   std::vector<std::string> shapes;
+  bool zip = false;
   std::vector<std::string> inputs;
   std::vector<std::string> types = {};
   std::vector<std::string> implementations;
@@ -187,7 +190,8 @@ absl::Status CheckSources(const BenchOptions& options) {
 absl::StatusOr<std::vector<ShapePoint>> AllShapes(const BenchOptions& options) {
   std::vector<ShapePoint> points;
   for (const std::string& text : options.shapes) {
-    ASSIGN_OR_RETURN(std::vector<ShapePoint> more, ParseShapeSweep(text));
+    ASSIGN_OR_RETURN(std::vector<ShapePoint> more,
+                     ParseShapeSweep(text, options.zip ? Braces::kZipped : Braces::kCombined));
     points.insert(points.end(), more.begin(), more.end());
   }
   const size_t devices = std::max<size_t>(options.devices.size(), 1);

@@ -56,10 +56,10 @@ const BenchmarkResult* Best(const client::BenchmarkReport& report) {
 
 // VS BEST of a row that ran: its time over the best, or a word if it has no rank.
 std::string VersusBest(const BenchmarkResult& result, double best_ns) {
-  if (IsUnranked(result)) return "unstable";
-  if (!(best_ns > 0)) return "-";
-  const bool alike = absl::StartsWith(result.verdict(), "not distinguishable");
-  return absl::StrFormat("%s%.2f", alike ? "~" : "", result.median_ns() / best_ns);
+  if (!(best_ns > 0)) return IsUnranked(result) ? "unstable" : "-";
+  const bool is_exact =
+      !IsUnranked(result) && !absl::StartsWith(result.verdict(), "not distinguishable");
+  return absl::StrFormat("%s%.2f", is_exact ? "" : "~", result.median_ns() / best_ns);
 }
 
 bool AnyHasOccupancy(const client::BenchmarkReport& report) {
@@ -115,11 +115,8 @@ std::string CutNote(const BenchPoint& point) {
                                   : "hit the time limit; raise --timeout or --deadline");
 }
 
-std::string OverCeilingNote(const BenchPoint& point) {
-  return absl::StrCat("faster than the copy of this run (",
-                      HumanRate(point.report.ceiling_bytes_per_second(), "B/s"),
-                      "): the data are cached, or the copy ran under load");
-}
+constexpr char kOverCeilingNote[] =
+    "faster than the copy of this run: the data are cached, or the copy ran under load";
 
 constexpr char kUnstableNote[] =
     "unstable: too noisy or bimodal to rank; use a quieter machine, or raise --iterations and "
@@ -127,8 +124,9 @@ constexpr char kUnstableNote[] =
 
 constexpr char kNoBestNote[] = "VS BEST is unknown: an unstable implementation may be the fastest";
 
-// Returns the explanations of the table's marks.
-std::string Footnotes(const BenchPoint& point) {
+// Returns the explanations of the table's marks, but for those that `told` holds already, and adds
+// them to it.
+std::string Footnotes(const BenchPoint& point, std::set<std::string>* told) {
   bool cut = false, over = false, unstable = false, compared = false;
   for (const BenchmarkResult& result : point.report.results()) {
     cut |= IsCut(point.call, result);
@@ -136,14 +134,17 @@ std::string Footnotes(const BenchPoint& point) {
     unstable |= IsUnranked(result);
     compared |= !result.verdict().empty();
   }
-  const auto marked = [](const char* mark, const std::string& note) {
-    return Fitted(absl::StrCat(mark, " "), note, kIndent);
+  const bool has_best = Best(point.report) != nullptr;
+  std::string notes;
+  const auto add = [&](bool holds, const std::string& mark, const std::string& note) {
+    if (holds && told->insert(mark + note).second)
+      absl::StrAppend(&notes, Fitted(mark, note, kIndent));
   };
-  return absl::StrCat(
-      cut ? marked(kCutMark, CutNote(point)) : "",
-      over ? marked(kOverCeilingMark, OverCeilingNote(point)) : "",
-      unstable ? Fitted("", kUnstableNote, kIndent) : "",
-      compared && Best(point.report) == nullptr ? Fitted("", kNoBestNote, kIndent) : "");
+  add(cut, absl::StrCat(kCutMark, " "), cut ? CutNote(point) : "");
+  add(over, absl::StrCat(kOverCeilingMark, " "), kOverCeilingNote);
+  add(unstable, has_best ? "~ " : "", kUnstableNote);
+  add(compared && !has_best, "", kNoBestNote);
+  return notes;
 }
 
 std::string StatusText(const absl::Status& status) {
@@ -377,7 +378,7 @@ bool IsOverCeiling(const BenchmarkResult& result) {
 std::vector<std::string> Notes(const BenchPoint& point, const BenchmarkResult& result) {
   std::vector<std::string> notes;
   if (IsCut(point.call, result)) notes.push_back(CutNote(point));
-  if (IsOverCeiling(result)) notes.push_back(OverCeilingNote(point));
+  if (IsOverCeiling(result)) notes.push_back(kOverCeilingNote);
   if (result.unstable()) notes.push_back(kUnstableNote);
   return notes;
 }
@@ -393,13 +394,13 @@ std::string BenchText::Point(const BenchPoint& point) {
     return absl::StrCat("\n", Fitted("", absl::StrCat(title, on, ": ", why), kIndent));
   }
   std::string text = "\n";
-  if (const std::string line = DeviceLine(report_, point); devices_told_.insert(line).second)
+  if (const std::string line = DeviceLine(report_, point); told_.insert(line).second)
     absl::StrAppend(&text, line);
   const bool none = point.report.results().empty();
   const std::string what = none ? "no implementation fits" : Ceilings(point.report);
   absl::StrAppend(&text, Fitted("", absl::StrCat(title, on, ": ", what), kIndent));
   if (none) return text;
-  absl::StrAppend(&text, PointTable(point).ToString(), Footnotes(point));
+  absl::StrAppend(&text, PointTable(point).ToString(), Footnotes(point, &told_));
   if (!point.status.ok())
     absl::StrAppend(&text,
                     Fitted("", "not all rows were measured: " + StatusText(point.status), kIndent));

@@ -105,12 +105,13 @@ class BenchText {
 
   // Returns the lines above everything else.
   std::string Heading() const;
-  // Returns a table, after the new facts about its device; or a line for a point without results.
+  // Returns a table between the facts about its device and the explanations of its marks that no
+  // earlier one had; or a line for a point without results.
   std::string Point(const BenchPoint& point);
 
  private:
   const BenchReport& report_;
-  std::set<std::string> devices_told_;
+  std::set<std::string> told_;  // lines that stand above once
 };
 
 std::string ToCsv(const BenchReport& report);

@@ -12,12 +12,15 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/screen.h"
+#include "client/cli/common/table.h"
 
 namespace warpcall::cli {
 namespace {
@@ -56,6 +59,16 @@ bool errors_are_json = false;
 // errno of the first failed write to stdout; 0: none. Later writes and the final flush may fail
 // otherwise or succeed.
 int output_error = 0;
+
+absl::Mutex status_mutex(absl::kConstInit);
+size_t status_columns ABSL_GUARDED_BY(status_mutex) = 0;  // of the status that the terminal shows
+
+// By spaces: no codes for a terminal without colours.
+void EraseStatus() ABSL_EXCLUSIVE_LOCKS_REQUIRED(status_mutex) {
+  if (status_columns == 0) return;
+  std::fprintf(stderr, "\r%s\r", std::string(status_columns, ' ').c_str());
+  status_columns = 0;
+}
 
 void NoteOutputError(bool failed) {
   if (failed && output_error == 0) output_error = errno == 0 ? EIO : errno;
@@ -146,7 +159,26 @@ absl::Status FromJson(const json& value, google::protobuf::Message* message) {
 
 void PrintErrorsAsJson() { errors_are_json = true; }
 
+bool StatusIsRewritten() { return isatty(STDERR_FILENO) != 0; }
+
+void PrintStatus(absl::string_view text) {
+  if (!StatusIsRewritten()) return PrintNote(text);
+  // The last column stays free: behind it some terminals begin a line.
+  const std::string line =
+      CutMiddle(absl::StrCat("warpcall: ", Printable(text)), FindScreen(STDERR_FILENO).columns - 1);
+  absl::MutexLock lock(&status_mutex);
+  EraseStatus();
+  status_columns = Columns(line);
+  std::fprintf(stderr, "%s", line.c_str());
+}
+
+void EndStatus() {
+  absl::MutexLock lock(&status_mutex);
+  EraseStatus();
+}
+
 void PrintNote(absl::string_view text) {
+  EndStatus();
   const std::string line = FittedToStderr(absl::StrCat("warpcall: ", Printable(text)));
   std::fprintf(stderr, "%s\n", line.c_str());
 }

@@ -37,6 +37,13 @@ void PrintErrorsAsJson();
 
 // A line for people on stderr, which is no part of what was asked for: "warpcall: TEXT".
 void PrintNote(absl::string_view text);
+// A note on what is going on. On a terminal it takes the place of the previous one, and the next
+// note or error the place of that; elsewhere it is a note.
+void PrintStatus(absl::string_view text);
+// Takes the last such line off the terminal.
+void EndStatus();
+// Returns true if stderr is a terminal.
+bool StatusIsRewritten();
 
 // Lines for people on stderr, to copy from, after an error: the heading, then `text` as it is.
 void PrintExample(absl::string_view heading, absl::string_view text);

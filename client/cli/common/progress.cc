@@ -30,6 +30,7 @@ Progress::~Progress() {
     done_ = true;
   }
   thread_.join();
+  EndStatus();
 }
 
 void Progress::Show(std::string news) {
@@ -45,21 +46,27 @@ void Progress::ShowInLast(std::string news) {
 
 void Progress::Report() {
   absl::MutexLock lock(&mutex_);
-  for (int64_t seconds = 1;; seconds *= 2) {
+  const bool is_rewritten = StatusIsRewritten();
+  for (int64_t seconds = 1;; seconds += is_rewritten ? 1 : seconds) {
     const absl::Time next = start_ + absl::Seconds(seconds);
     if (mutex_.AwaitWithDeadline(absl::Condition(&done_), next)) return;
     is_shown_ = true;
     PrintNews();
-    Print(absl::StrCat(seconds, " s so far"));
+    Print(absl::StrCat(is_rewritten ? newest_ : "", seconds, " s so far"));
   }
 }
 
 void Progress::PrintNews() {
   const int64_t seconds = absl::ToInt64Seconds(absl::Now() - start_);
-  for (const std::string& news : news_) Print(absl::StrCat(news, ", ", seconds, " s so far"));
+  for (const std::string& news : news_) {
+    newest_ = absl::StrCat(news, ", ");
+    Print(absl::StrCat(newest_, seconds, " s so far"));
+  }
   news_.clear();
 }
 
-void Progress::Print(const std::string& text) const { PrintNote(absl::StrCat(what_, ": ", text)); }
+void Progress::Print(const std::string& text) const {
+  PrintStatus(absl::StrCat(what_, ": ", text));
+}
 
 }  // namespace warpcall::cli

@@ -12,8 +12,9 @@
 
 namespace warpcall::cli {
 
-// While it lives, prints `what` and the time so far after 1, 2, 4, 8 ... seconds. Every line ends
-// with " s so far".
+// While it lives, shows `what` and the time so far after 1, 2, 4, 8 ... seconds, each second on a
+// terminal, where a line is rewritten in place and gone at the end. Every line ends with " s so
+// far".
 class Progress {
  public:
   explicit Progress(std::string what);
@@ -39,6 +40,7 @@ class Progress {
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_shown_ ABSL_GUARDED_BY(mutex_) = false;  // the first second is over
   std::vector<std::string> news_ ABSL_GUARDED_BY(mutex_);
+  std::string newest_ ABSL_GUARDED_BY(mutex_);  // the last news that was shown, and a comma
   std::thread thread_;
 };
 

@@ -122,25 +122,43 @@ absl::StatusOr<Values> ExpandDimension(string_view text) {
 struct Sweep {
   std::vector<Values> dimensions;
   std::vector<size_t> ranks;
+  size_t points = 1;
 };
 
-absl::StatusOr<Sweep> ParseSweep(string_view text) {
-  RETURN_IF_ERROR(CheckBraces(text));
-  Sweep sweep;
+// Returns the number of points: of all combinations, which may be cut to 2^32, or of the braces'
+// values in turn.
+absl::StatusOr<size_t> CountPoints(absl::Span<const Values> dimensions, Braces braces) {
   size_t points = 1;
-  for (string_view input : SplitOutsideBraces(text, ',')) {
-    const std::vector<string_view> parts = SplitOutsideBraces(input, 'x');
-    for (string_view part : parts) {
-      ASSIGN_OR_RETURN(Values values, ExpandDimension(part));
+  for (const Values& values : dimensions) {
+    if (braces == Braces::kCombined) {
       points = std::min<size_t>(points * values.size(), size_t{1} << 32);
-      sweep.dimensions.push_back(std::move(values));
+    } else if (values.size() > 1) {
+      if (points > 1 && points != values.size())
+        return absl::InvalidArgumentError(
+            absl::StrCat("has braces of ", points, " and of ", values.size(),
+                         " values; with --zip all have the same number"));
+      points = values.size();
     }
-    sweep.ranks.push_back(parts.size());
   }
   if (points > kSweepPointsMax)
     return absl::InvalidArgumentError(
         absl::StrCat("has ", points >= size_t{1} << 32 ? "over 4 billion" : absl::StrCat(points),
                      " points; at most ", kSweepPointsMax, " are allowed"));
+  return points;
+}
+
+absl::StatusOr<Sweep> ParseSweep(string_view text, Braces braces) {
+  RETURN_IF_ERROR(CheckBraces(text));
+  Sweep sweep;
+  for (string_view input : SplitOutsideBraces(text, ',')) {
+    const std::vector<string_view> parts = SplitOutsideBraces(input, 'x');
+    for (string_view part : parts) {
+      ASSIGN_OR_RETURN(Values values, ExpandDimension(part));
+      sweep.dimensions.push_back(std::move(values));
+    }
+    sweep.ranks.push_back(parts.size());
+  }
+  ASSIGN_OR_RETURN(sweep.points, CountPoints(sweep.dimensions, braces));
   return sweep;
 }
 
@@ -199,17 +217,22 @@ bool HasWeights(const client::KernelInfo& kernel) {
   return false;
 }
 
-absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(string_view text) {
-  const absl::StatusOr<Sweep> sweep = ParseSweep(text);
+absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(string_view text, Braces braces) {
+  const absl::StatusOr<Sweep> sweep = ParseSweep(text, braces);
   if (!sweep.ok()) return Invalid(absl::StrCat("--shape ", text), sweep.status().message());
   std::vector<ShapePoint> points;
   std::vector<size_t> places(sweep->dimensions.size(), 0);
-  while (true) {
+  while (points.size() < sweep->points) {
     points.push_back(PointAt(*sweep, places));
-    size_t i = places.size();
-    while (i > 0 && ++places[i - 1] == sweep->dimensions[i - 1].size()) places[--i] = 0;
-    if (i == 0) return points;
+    for (size_t i = places.size(); i > 0; --i) {
+      if (++places[i - 1] < sweep->dimensions[i - 1].size()) {
+        if (braces == Braces::kCombined) break;
+      } else {
+        places[i - 1] = 0;
+      }
+    }
   }
+  return points;
 }
 
 absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& kernel,

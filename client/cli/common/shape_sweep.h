@@ -7,9 +7,11 @@
 //             | {256..262144:x2}        from 256 on, doubling, not above 262144
 //             | {1024..8192:+1024}      from 1024 on, in steps, not above 8192
 //
-// Several braces: all combinations, the last brace changing fastest.
+// Several braces: all combinations, the last brace changing fastest; or with --zip their first
+// values together, then their second ones, and so on.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,9 +32,12 @@ struct ShapePoint {
   Shapes shapes;     // for the inputs that the text names
 };
 
+enum class Braces : uint8_t { kCombined, kZipped };
+
 // INVALID_ARGUMENT names the text, what is wrong with it and what is allowed, also for more than
-// kSweepPointsMax points.
-absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(absl::string_view text);
+// kSweepPointsMax points, and for braces to zip that have different numbers of values.
+absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(absl::string_view text,
+                                                        Braces braces = Braces::kCombined);
 
 // True when all rows share an input of this kernel, such as weights, with a shape of its own.
 bool HasWeights(const client::KernelInfo& kernel);

@@ -351,7 +351,7 @@ TEST_F(WordsTest, CompletionKnowsCommandsOptionsAndTheServersNames) {
   EXPECT_TRUE(Becomes(complete, "run gelu --attribute a", {"approximate=", "axis="}));
   EXPECT_TRUE(Becomes(complete, "run gelu --device ''", {"cpu"}));
   EXPECT_THAT(complete("run gelu --type ''"), ElementsAre("bfloat16", "float16", "float32"));
-  EXPECT_THAT(complete("completion ''"), ElementsAre("bash", "zsh"));
+  EXPECT_THAT(complete("completion ''"), ElementsAre("bash", "fish", "zsh"));
   EXPECT_THAT(complete("run --sh"), ElementsAre("--shape"));
   EXPECT_THAT(complete("run gelu --output ''"), ElementsAre());
   EXPECT_TRUE(Becomes(
@@ -412,6 +412,25 @@ TEST_F(WordsTest, ZshCompletesByTheScript) {
   EXPECT_TRUE(Becomes(complete, "run ''", {"gelu"}));
   EXPECT_THAT(complete("run gelu --"), IsSupersetOf({"--shape", "--json", "--output"}));
   EXPECT_THAT(complete("run gelu x"), ElementsAre("files"));
+}
+
+TEST_F(WordsTest, FishCompletesByTheScript) {
+  if (RunProgram("command -v fish").exit_status != 0) GTEST_SKIP() << "there is no fish";
+  const std::string warpcall = testing::ProgramPath("warpcall");
+  const auto complete = [&](const std::string& words) {
+    const std::string folder = warpcall.substr(0, warpcall.rfind('/'));
+    return Lines(
+        Shell(absl::StrCat("{ PATH=", folder, ":$PATH fish --no-config -c '", warpcall,
+                           " completion fish | source; complete -C \"warpcall ", words, "\"'; }"))
+            .out);
+  };
+  EXPECT_THAT(complete("pro"), ElementsAre("profile"));
+  EXPECT_TRUE(Becomes(complete, "run ge", {"gelu"}));
+  EXPECT_THAT(complete("run gelu --"), IsSupersetOf({"--shape", "--json", "--output"}));
+  EXPECT_THAT(complete("run --type=bf"), ElementsAre("--type=bfloat16"));
+  EXPECT_THAT(complete("run gelu " + folder_.Path("x.n")), ElementsAre(folder_.Path("x.npy")));
+  EXPECT_THAT(complete("run gelu --output=" + folder_.Path("x.n")),
+              ElementsAre("--output=" + folder_.Path("x.npy")));
 }
 
 }  // namespace

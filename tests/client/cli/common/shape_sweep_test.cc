@@ -15,8 +15,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<std::string> Texts(const std::string& shape) {
-  const auto points = ParseShapeSweep(shape);
+std::vector<std::string> Texts(const std::string& shape, Braces braces = Braces::kCombined) {
+  const auto points = ParseShapeSweep(shape, braces);
   EXPECT_TRUE(points.ok()) << points.status();
   std::vector<std::string> texts;
   if (points.ok())
@@ -24,8 +24,8 @@ std::vector<std::string> Texts(const std::string& shape) {
   return texts;
 }
 
-std::string ErrorOf(const std::string& shape) {
-  const auto points = ParseShapeSweep(shape);
+std::string ErrorOf(const std::string& shape, Braces braces = Braces::kCombined) {
+  const auto points = ParseShapeSweep(shape, braces);
   EXPECT_EQ(points.status().code(), absl::StatusCode::kInvalidArgument) << shape;
   return std::string(points.status().message());
 }
@@ -86,6 +86,18 @@ TEST(ShapeSweepTest, ArithmeticSweepsAndLists) {
 TEST(ShapeSweepTest, SeveralBracesGiveAllCombinationsTheLastFastest) {
   EXPECT_THAT(Texts("{1,2}x3x{4..8:x2}"), ElementsAre("1x3x4", "1x3x8", "2x3x4", "2x3x8"));
   EXPECT_THAT(Texts("2x{1,3},{1,3}x4"), ElementsAre("2x1,1x4", "2x1,3x4", "2x3,1x4", "2x3,3x4"));
+}
+
+TEST(ShapeSweepTest, ZippedBracesGiveTheirValuesInTurn) {
+  EXPECT_THAT(Texts("{1,2,3}x7x{10..40:x2}", Braces::kZipped),
+              ElementsAre("1x7x10", "2x7x20", "3x7x40"));
+  EXPECT_THAT(Texts("{1,2}x{3,4},{5,6}", Braces::kZipped), ElementsAre("1x3,5", "2x4,6"));
+  EXPECT_THAT(Texts("8x4", Braces::kZipped), ElementsAre("8x4"));
+  // Many values of which each counts once.
+  EXPECT_EQ(Texts("{1..256:+1}x{1..256:+1}", Braces::kZipped).size(), 256u);
+  EXPECT_EQ(ErrorOf("{1,2,3}x7x{1,2}", Braces::kZipped),
+            "'--shape {1,2,3}x7x{1,2}': has braces of 3 and of 2 values; with --zip all have the "
+            "same number");
 }
 
 TEST(ShapeSweepTest, ErrorsNameTheTextAndWhatIsAllowed) {
