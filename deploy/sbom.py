@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""An image's bill of materials, CycloneDX 1.6 as JSON:
+"""The bill of materials of an image, or of programs alone, CycloneDX 1.6 as JSON:
 
     sbom.py ROOT VERSION FILE
 
-ROOT is the image's file system, as `docker export` gives it, unpacked; VERSION the one of its label. It lists the
-Debian packages (by debsbom, which comes from PyPI into a temporary environment: sbom_requirements.txt), what of PyPI
-lies in /usr/local/cuda, and Warpcall's programs with their digests and the packages that each is linked with. The same
-image gives the same bytes where SOURCE_DATE_EPOCH is set. It needs readelf (binutils), and no privileges. Errors are
-told on stderr; the exit status is then 1, and FILE is not written.
+ROOT is the image's file system, as `docker export` gives it, unpacked, or what `vendored.py root` made; VERSION the one
+of the image's label. It lists the Debian packages (by debsbom, which comes from PyPI into a temporary environment:
+sbom_requirements.txt), what of PyPI lies in /usr/local/cuda, and Warpcall's programs with their digests and the
+packages that each is linked with. The same ROOT gives the same bytes where SOURCE_DATE_EPOCH is set. It needs readelf
+(binutils), and no privileges. Errors are told on stderr; the exit status is then 1, and FILE is not written.
 """
 
 import datetime
@@ -92,7 +92,8 @@ def bill_of(root, version, folder):
     bill = packages(root, version, folder)
     libraries = owners(root, bill)
     whole = bill["metadata"]["component"]
-    whole["type"] = "container"
+    # vendored.py's roots are no systems.
+    whole["type"] = "container" if (root / "etc/os-release").exists() else "application"
     (contents,) = [entry for entry in bill["dependencies"] if entry["ref"] == whole["bom-ref"]]
     wheels = [wheel(path) for path in sorted((root / WHEELS).glob("*.dist-info"))]
     programs = sorted((root / PROGRAMS).glob("warpcall*"))

@@ -220,8 +220,6 @@ run_at_night() {
   step 'release: wrong programs, each of which a test must tell from the right one'
   run_logged "$logs/mutants.log" python3 tests/mutants/mutants.py build/release
   step "$(tail -n 1 "$logs/mutants.log")"
-  step 'release: wheels for Python, as pip and auditwheel make them'
-  run_logged "$logs/wheel.log" bash tests/client/python/wheel.sh build/release
   step "release: comparisons of latencies, $latency_repetitions times, and a soak of $soak_seconds s"
   WARPCALL_TEST_LATENCIES=1 run_ctest release latencies -L '^latency$' --parallel 1 \
     --repeat "until-fail:$latency_repetitions"

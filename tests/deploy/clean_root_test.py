@@ -43,12 +43,13 @@ def check(condition, message):
 
 
 @contextlib.contextmanager
-def clean_root(folder):
-    """A new system of this one's release, with the archive that this one uses."""
+def clean_root(folder, *options, release=None, source=()):
+    """A new system: Debian of this system's release from the archive that this system uses, unless `release` and
+    `source` (an archive and a script of debootstrap's) say otherwise."""
     root = folder / "root"
     text = pathlib.Path("/etc/os-release").read_text(encoding="utf-8")
-    codename = re.search(r"^VERSION_CODENAME=(\w+)$", text, re.M)[1]
-    run("debootstrap", "--variant=minbase", codename, root)
+    release = release or re.search(r"^VERSION_CODENAME=(\w+)$", text, re.M)[1]
+    run("debootstrap", "--variant=minbase", *options, release, root, *source)
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     run("mount", "--types", "proc", "proc", root / "proc")
     try:

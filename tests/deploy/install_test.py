@@ -199,7 +199,7 @@ class ReleaseTest(unittest.TestCase):
         run("git", "clone", "--quiet", "--shared", SOURCE, cls.clone)
 
     def release(self, name):
-        run("bash", self.clone / "deploy/release.sh", self.folder / name, BUILD)
+        run("bash", self.clone / "deploy/release.sh", "--offline", self.folder / name, BUILD)
         return self.folder / name
 
     def test_it_is_whole_and_its_sums_are_right_and_made_again_it_is_the_same(self):
