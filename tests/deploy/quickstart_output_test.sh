@@ -18,7 +18,7 @@ is() { [[ $1 == "$2" ]] || { echo "got '$1', want '$2'"; failures=1; }; }
 # ---- progress
 
 # shellcheck disable=SC1090
-source <(sed -n '/^step()/p; /^readonly .*_seconds.*=/p; /^\(progress_of\|watch_progress\)() {$/,/^}$/p' \
+source <(sed -n '/^step()/p; /^readonly .*_seconds.*=/p; /^\(progress_of\|watch_progress\|print_next\)() {$/,/^}$/p' \
   "$source/deploy/quickstart.sh")
 export started=0
 log=$folder/log
@@ -48,6 +48,12 @@ built 9 of 10 steps, under a minute left'
 is "$(wc -l <"$folder/said")" 0
 is "$(tr '\r' '\n' <"$folder/said" | grep -c ' of 10 steps, ')" 9
 unset -f sleep
+
+# With a GPU the build is in another folder.
+# shellcheck disable=SC2034  # print_next reads them
+(called_from=/ build=build/cuda verbose=1; print_next) >"$folder/said"
+is "$(grep -c "^  $PWD/build/cuda/bin/" "$folder/said")" 4
+says_not "$folder/said" build/release
 
 # ---- the whole script
 
