@@ -51,8 +51,8 @@ unset -f sleep
 
 # With a GPU the build is in another folder.
 # shellcheck disable=SC2034  # print_next reads them
-(called_from=/ build=build/cuda verbose=1; print_next) >"$folder/said"
-is "$(grep -c "^  $PWD/build/cuda/bin/" "$folder/said")" 4
+(called_from=/ build=build/cuda verbose=1; cd "$folder"; print_next) >"$folder/said"
+is "$(grep -c "^  $folder/build/cuda/bin/" "$folder/said")" 4
 says_not "$folder/said" build/release
 
 # ---- the whole script
