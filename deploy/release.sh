@@ -6,7 +6,7 @@
 # SHA256SUMS. BUILD, by default build/release, is configured and built if need be; with the CUDA device in it, wheel and
 # image have it too. Wheels and bills need PyPI, and the release fails without it; the image needs docker or podman, and
 # is left out without them. --offline leaves out wheels, image and bills.
-# All but packages and image have the same bytes each time they are made of the same binaries.
+# All but the image has the same bytes each time it is made of the same binaries.
 set -euo pipefail
 
 fail() {

@@ -50,9 +50,13 @@ with warpcall.connect(sys.argv[1], timeout=60, retry=warpcall.Retry(attempts_max
 
 
 def make(folder, build):
-    """{name: path} of the wheels, by deploy/wheels.sh."""
-    run("bash", SOURCE / "deploy/wheels.sh", folder, build)
-    return by_name(folder)
+    """{name: path} of the wheels, by deploy/wheels.sh, which must make the same bytes each time."""
+    first, second = folder / "wheels", folder / "again"
+    for made in (first, second):
+        run("bash", SOURCE / "deploy/wheels.sh", made, build)
+    for wheel in first.iterdir():
+        check(wheel.read_bytes() == (second / wheel.name).read_bytes(), f"{wheel.name}, made again, has other bytes")
+    return by_name(first)
 
 
 def by_name(folder):
@@ -128,11 +132,7 @@ def check_root(root, wheels, is_fast):
     install(root, "w", "warpcall[fast,server]" if is_fast else "warpcall[server]")
     with serving(root, "w", "/w/bin/python", "-m", "warpcall_server") as address:
         fast, version = root.run("/w/bin/python", "-W", "error", "-c", CALLS, address).split()
-        check((fast, version) == (str(is_fast), by_version(wheels)), f"the Python client got {fast}, {version}")
-
-
-def by_version(wheels):
-    return wheels["warpcall"].name.split("-")[1]
+        check((fast, version) == (str(is_fast), wheels["warpcall"].name.split("-")[1]), f"the Python client got {fast}, {version}")
 
 
 def check_debian(release, folder, wheels, is_fast):
@@ -163,7 +163,7 @@ def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        wheels = by_name(pathlib.Path(sys.argv[2])) if sys.argv[2:] else make(folder / "wheels", build)
+        wheels = by_name(pathlib.Path(sys.argv[2])) if sys.argv[2:] else make(folder, build)
         check(set(wheels) == {"warpcall", "warpcall_fast", "warpcall_server"}, f"the wheels are {wheels}")
         check_server_wheel(wheels["warpcall_server"])
         for release, is_fast in (("bookworm", True), ("trixie", False)):
