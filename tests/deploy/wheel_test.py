@@ -131,8 +131,9 @@ def check_root(root, wheels, is_fast):
     # The one of the same version, by the client's extras, and as a module.
     install(root, "w", "warpcall[fast,server]" if is_fast else "warpcall[server]")
     with serving(root, "w", "/w/bin/python", "-m", "warpcall_server") as address:
-        fast, version = root.run("/w/bin/python", "-W", "error", "-c", CALLS, address).split()
-        check((fast, version) == (str(is_fast), wheels["warpcall"].name.split("-")[1]), f"the Python client got {fast}, {version}")
+        said = root.run("/w/bin/python", "-W", "error", "-c", CALLS, address).split()
+        version = wheels["warpcall"].name.split("-")[1]
+        check(said == [str(is_fast), version], f"the Python client got {said}")
 
 
 def check_debian(release, folder, wheels, is_fast):
