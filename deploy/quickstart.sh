@@ -197,8 +197,8 @@ bash deploy/install_packages.sh build
 step "building in $build"
 build_binaries
 start_server
-step "warpcalld serves on $server_address; warpcall run softmax --shape 4096x1024:"
-"$build/bin/warpcall" --server "$server_address" run softmax --shape 4096x1024
+step "warpcalld serves on $server_address; warpcall run softmax --shape 1024x1024:"
+"$build/bin/warpcall" --server "$server_address" run softmax --shape 1024x1024
 if [[ -n $verbose ]]; then
   step 'what it offers:'
   "$build/bin/warpcall" --server "$server_address" kernels

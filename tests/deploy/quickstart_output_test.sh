@@ -101,7 +101,7 @@ for place in "$repository" "$folder/elsewhere"; do
   quickstart "$place"
   is "$status" 0
   (($(wc -l <"$folder/said") <= 25 - 7)) || { echo 'it says too much'; cat "$folder/said"; failures=1; }
-  says "$folder/said" 'called: --server 127.0.0.1:5 run softmax --shape 4096x1024'
+  says "$folder/said" 'called: --server 127.0.0.1:5 run softmax --shape 1024x1024'
   says_not "$folder/said" 'digits'
   paths=$(sed -n 's/^  \(bash \)\?\([^ ]*\) .*/\2/p' "$folder/said" | sort -u)
   is "$(wc -l <<<"$paths")" 3
