@@ -15,6 +15,7 @@ namespace warpcall {
 // Operand type of the products: tf32 takes float32 operands, the other kinds operands of their own
 // type. Sums are float32.
 enum class Arithmetic : uint8_t { kFloat32, kTf32, kFloat16, kBFloat16 };
+inline constexpr int kArithmeticCount = 4;
 const char* ArithmeticName(Arithmetic arithmetic);
 
 // Returns the kind for input 0's type; tf32 if the problem's attribute "precision" says so.

@@ -37,6 +37,7 @@
 #include "server/metrics/http_server.h"
 #include "server/metrics/lifecycle.h"
 #include "server/metrics/prometheus_sink.h"
+#include "server/metrics/traffic.h"
 #include "server/process/child.h"
 #include "server/process/parent.h"
 #include "server/process/role.h"
@@ -53,6 +54,7 @@
 #include "server/program/version.h"
 #include "server/runtime/cpu/control_group.h"
 #include "server/runtime/cpu/cpu_device.h"
+#include "server/system/housekeeper.h"
 #include "server/system/memory_trim.h"
 #include "server/system/signals.h"
 #include "server/system/thread_limits.h"
@@ -158,6 +160,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
   options.listen = config.metrics_listen;
   options.scrape = [&lifecycle](MetricsFormat format) { return lifecycle.Scrape(format); };
   options.ready = [&lifecycle] { return lifecycle.Ready(); };
+  options.status = [&lifecycle] { return lifecycle.Status(); };
   std::unique_ptr<HttpServer> http;
   ASSIGN_OR_RETURN(http, HttpServer::Start(std::move(options)));
   Log(LogLevel::kInfo, "the metrics port answers", {{"metrics_listen", http->address()}});
@@ -167,6 +170,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
 Lifecycle::Answers ToAnswers(const PrometheusSink& sink, const ExecuteDeps& deps) {
   Lifecycle::Answers answers;
   answers.scrape = [&sink](MetricsFormat format) { return sink.Scrape(format); };
+  answers.describe = [&sink](ServerStatus* status) { sink.Describe(status); };
   answers.ready = [&deps]() -> absl::StatusOr<std::string> {
     RETURN_IF_ERROR(CheckReady(deps));
     return Readiness(*deps.registry);
@@ -298,6 +302,20 @@ absl::Status CheckStart(const Config& config) {
   return CheckThreadsFor(ToThreadNeeds(config));
 }
 
+void WatchFlagFile(const Config& config, Reloader* reloader) {
+  if (!config.flagfile.empty())
+    reloader->Add({"flagfile", config.flagfile},
+                  [&config] { return ReadFlagFileAgain(config, CheckFlags); });
+}
+
+// Has the rates of the last minute kept, as long as it lives.
+std::unique_ptr<Timer> SampleTraffic(PrometheusSink* sink) {
+  auto timer = std::make_unique<Timer>(
+      "traffic", [sink] { sink->SampleTraffic(); }, TrafficHistory::kPeriod);
+  timer->Start(TrafficHistory::kPeriod);
+  return timer;
+}
+
 // Ends `start_watch` when it begins to listen.
 absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start_watch) {
   RETURN_IF_ERROR(CheckStart(config));
@@ -309,9 +327,7 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   AccessFiles access;
   Reloader reloader;
   ASSIGN_OR_RETURN(access, OpenAccessFiles(config, &reloader));
-  if (!config.flagfile.empty())
-    reloader.Add({"flagfile", config.flagfile},
-                 [&config] { return ReadFlagFileAgain(config, CheckFlags); });
+  WatchFlagFile(config, &reloader);
   InstallPhaseWatcher();
   // Its processes open it again, and do without where that fails.
   Caches caches;
@@ -339,6 +355,7 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   const Told told{lifecycle, *engine,       devices_left_out, access,
                   reloader,  monitor.get(), caches,           tracer.get()};
   PrometheusSink sink(registry, ToSinkOptions(told));
+  const std::unique_ptr<Timer> sampling = SampleTraffic(&sink);
   inspect::Inspector inspector(ToInspectorOptions(config, registry));
   ExecuteDeps deps = {.registry = &registry,
                       .engine = engine.get(),

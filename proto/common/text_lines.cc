@@ -6,16 +6,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "proto/common/printable.h"
 
 namespace warpcall {
 namespace {
+
+using printable_text::ContinuesCharacter;
 
 // Column at which CLI11 describes options.
 constexpr size_t kHelpColumn = 30;
 // Indent of the description of an option that reaches beyond that column.
 constexpr size_t kHelpIndent = 6;
-
-bool ContinuesCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 // The bytes of as many whole characters as fit.
 size_t BytesThatFit(absl::string_view text, size_t columns) {

@@ -237,7 +237,7 @@ std::vector<Scheduler::Running> Engine::RunningJobs() const {
 
 void Engine::SetBandwidth(int device, double bytes_per_second) {
   Runner& runner = *runners_[static_cast<size_t>(device)];
-  absl::MutexLock lock(&runner.bandwidth_mutex);
+  absl::MutexLock lock(&runner.ceilings_mutex);
   auto& [best, second] = runner.bandwidths;
   second = std::max(second, std::min(best, bytes_per_second));
   best = std::max(best, bytes_per_second);
@@ -245,9 +245,16 @@ void Engine::SetBandwidth(int device, double bytes_per_second) {
 
 Bandwidth Engine::bandwidth(int device) const {
   const Runner& runner = *runners_[static_cast<size_t>(device)];
-  absl::MutexLock lock(&runner.bandwidth_mutex);
+  absl::MutexLock lock(&runner.ceilings_mutex);
   const auto& [best, second] = runner.bandwidths;
   return {best, best > 0 ? 1 - second / best : 1};
+}
+
+void Engine::SetMultiplyAdds(int device, Arithmetic arithmetic, double flops_per_second) {
+  Runner& runner = *runners_[static_cast<size_t>(device)];
+  absl::MutexLock lock(&runner.ceilings_mutex);
+  double& best = runner.multiply_adds[static_cast<size_t>(arithmetic)];
+  best = std::max(best, flops_per_second);
 }
 
 Engine::Parts Engine::parts(int device) {
@@ -293,6 +300,10 @@ std::vector<DeviceSnapshot> Engine::Snapshot() const {
     snapshot.restarts = runner->device->restarts();
     snapshot.busy_seconds = static_cast<double>(runner->busy.busy_ns()) / 1e9;
     snapshot.bandwidth_ceiling = bandwidth(static_cast<int>(snapshots.size()) - 1);
+    {
+      absl::MutexLock lock(&runner->ceilings_mutex);
+      snapshot.multiply_add_ceilings = runner->multiply_adds;
+    }
     const Residents::Usage residents = residents_->usage(static_cast<int>(snapshots.size()) - 1);
     snapshot.resident_total_bytes = residents.bytes_max;
     snapshot.resident_used_bytes = residents.bytes;

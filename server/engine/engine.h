@@ -139,6 +139,8 @@ class Engine {
   void SetBandwidth(int device, double bytes_per_second);
   // The best reading: other use of the memory only lowers a reading.
   Bandwidth bandwidth(int device) const;
+  // Adds a reading of the speed of the device's multiply-adds; the best one counts, too.
+  void SetMultiplyAdds(int device, Arithmetic arithmetic, double flops_per_second);
 
   std::vector<DeviceSnapshot> Snapshot() const;
 
@@ -164,8 +166,9 @@ class Engine {
     Preparations preparations;
     PlanRefusals refusals;
     BusyMeter busy;
-    mutable absl::Mutex bandwidth_mutex;
-    double bandwidths[2] ABSL_GUARDED_BY(bandwidth_mutex) = {0, 0};  // the best two readings
+    mutable absl::Mutex ceilings_mutex;
+    double bandwidths[2] ABSL_GUARDED_BY(ceilings_mutex) = {0, 0};  // the best two readings
+    MultiplyAddRates multiply_adds ABSL_GUARDED_BY(ceilings_mutex) = {};
     // Lanes for jobs that the caller runs. If all are in use, the job goes to the queue.
     std::vector<std::unique_ptr<CallerLane>> caller_lanes;
     std::vector<std::unique_ptr<Lane>> lanes;

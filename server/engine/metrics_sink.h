@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "kernels/multiply_adds.h"
 #include "kernels/op.h"
 #include "server/engine/finding.h"
 #include "server/engine/refusal.h"
@@ -65,6 +66,19 @@ inline constexpr int kInspectionCount = 5;
 // "benchmark", "profile", "describe", "tune", "push".
 const char* InspectionName(Inspection kind);
 
+// The end of an inspection. Texts of callers may be anything, and long.
+struct InspectionEnd {
+  Inspection kind = Inspection::kBenchmark;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  RejectReason reason = RejectReason::kNone;
+  int kernel = -1;             // Kernel::id; -1: refused before it was known
+  int device = -1;             // position in the engine's list
+  int64_t total_ns = 0;        // received -> about to be answered
+  std::string principal = {};  // the caller's name; empty: none, or the log has no line of the call
+  std::string push = {};       // of a Push: the name of its kernel
+  std::string verdict = {};    // of a Push: its status; empty: not judged
+};
+
 // Resources that an inspection has used since its last report.
 struct InspectionUse {
   Inspection kind = Inspection::kBenchmark;
@@ -89,7 +103,7 @@ class MetricsSink {
   virtual void RecordTransfer(const RequestTrace& trace) = 0;
   // Called likewise for every Benchmark, Profile, Describe, Tune and Push; `reason` as in
   // RequestTrace.
-  virtual void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) = 0;
+  virtual void RecordInspection(const InspectionEnd& end) = 0;
   // May be called any number of times while such a call goes on. Ignores a kernel outside the
   // registry.
   virtual void RecordInspectionUse(const InspectionUse& use) = 0;
@@ -122,6 +136,9 @@ struct Bandwidth {
   double noise = 1;             // relative gap to the second-best reading; 1: there is none
 };
 
+// Measured speed of multiply-adds on a device, FLOP/s by Arithmetic; 0: not measured yet.
+using MultiplyAddRates = std::array<double, kArithmeticCount>;
+
 // Gauges of one device, read at scrape time.
 struct DeviceSnapshot {
   int64_t queue_depth = 0;
@@ -139,6 +156,7 @@ struct DeviceSnapshot {
   double busy_seconds =
       0;  // since start: time in which at least one kernel or copy of a lane was running
   Bandwidth bandwidth_ceiling;
+  MultiplyAddRates multiply_add_ceilings = {};
   int64_t resident_total_bytes = 0;  // of tensors that may stay on the device
   int64_t resident_used_bytes = 0;
   int64_t resident_tensors = 0;

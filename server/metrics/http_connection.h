@@ -50,7 +50,7 @@ class HttpConnection {
   // Reads, answers at most one request, writes. Returns false if the connection is over.
   bool Advance(const HttpHandler& handler, int64_t now_ns);
 
-  // The metrics that the client waits for; set by Advance, cleared by Serve.
+  // The document that the client waits for; set by Advance, cleared by Serve.
   std::optional<ScrapeKind> waits_for() const { return waits_for_; }
   // The number of the rendering that the client waits for; 0: not asked for yet.
   uint64_t rendering() const { return rendering_; }

@@ -210,7 +210,7 @@ std::string WriteHttpHead(const HttpReply& reply, size_t body_bytes, bool keep_a
   absl::StrAppend(&head, "Content-Length: ", body_bytes,
                   "\r\nConnection: ", keep_alive ? "keep-alive" : "close", "\r\n");
   if (reply.allow != nullptr) absl::StrAppend(&head, "Allow: ", reply.allow, "\r\n");
-  absl::StrAppend(&head, "\r\n");
+  absl::StrAppend(&head, reply.headers, "\r\n");
   return head;
 }
 

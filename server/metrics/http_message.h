@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,16 +11,19 @@
 
 #include "absl/strings/string_view.h"
 #include "proto/common/check.h"
-#include "server/metrics/text_format.h"
 
 namespace warpcall {
 
 inline constexpr size_t kHttpHeadBytesMax = size_t{8} << 10;
 inline constexpr size_t kHttpBodyBytesMax = size_t{4} << 10;
 
-// How the metrics are rendered for a client.
+// The documents that another thread renders: the metrics in two formats, the server's status in
+// two.
+enum class Document : uint8_t { kPrometheus, kOpenMetrics, kStatusPage, kStatusJson };
+
+// How a document is rendered for a client.
 struct ScrapeKind {
-  MetricsFormat format = MetricsFormat::kPrometheus;
+  Document document = Document::kPrometheus;
   bool gzip = false;
   bool operator==(const ScrapeKind&) const = default;
 };
@@ -42,7 +46,8 @@ struct HttpReply {
   std::string body = {};
   const char* content_type = "text/plain";
   const char* allow = nullptr;  // for a 405
-  // Set: the body is the metrics, which another thread renders.
+  std::string headers = {};     // more of them, each with its line break
+  // Set: the body is a document, which another thread renders.
   std::optional<ScrapeKind> scrape = std::nullopt;
 };
 

@@ -34,11 +34,16 @@ namespace {
 
 constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr char kOpenMetrics[] = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+constexpr char kHtml[] = "text/html; charset=utf-8";
+constexpr char kJson[] = "application/json";
+// A page of another site must not take the answer for a script or a style.
+constexpr char kStatusHeaders[] = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+constexpr char kNotFound[] = "unknown path; / shows the server and links to what else is here\n";
 constexpr char kLogLevelPath[] = "/log_level";
 // A scraper, some probes, people; with a request of 12 KiB each they hold 1.5 MiB.
 constexpr size_t kConnectionsMax = 128;
 constexpr size_t kConnectionsOfOneAddressMax = 64;
-// Renderings that slow clients are being sent. Each may have some MiB on a server with GPUs.
+// Renderings that slow clients are being sent. Metrics may have some MiB on a server with GPUs.
 constexpr size_t kTextsMax = 16;
 // So many a round, so that those that are here get their turn.
 constexpr int kAcceptedMax = 64;
@@ -95,6 +100,20 @@ std::string HostOf(const sockaddr_storage& address) {
   return text;
 }
 
+std::string Render(const HttpServer::Options& options, Document document) {
+  switch (document) {
+    case Document::kPrometheus:
+      return options.scrape(MetricsFormat::kPrometheus);
+    case Document::kOpenMetrics:
+      return options.scrape(MetricsFormat::kOpenMetrics);
+    case Document::kStatusPage:
+      return StatusPage(options.status());
+    case Document::kStatusJson:
+      break;
+  }
+  return StatusJson(options.status());
+}
+
 class Routes final : public HttpHandler {
  public:
   explicit Routes(const HttpServer::Options& options) : options_(options) {}
@@ -111,14 +130,22 @@ class Routes final : public HttpHandler {
       return {.status = 405, .body = "", .allow = can_put ? "GET, HEAD, PUT" : "GET, HEAD"};
     if (puts) return ChangeLogLevel(request, peer);
     if (can_put) return ShowLogLevel(request, peer);
+    const bool gzip = request.takes_gzip;
+    if (request.path == "/")
+      return {.content_type = kHtml,
+              .headers = absl::StrCat(kStatusHeaders, StatusPageHeaders()),
+              .scrape = {{Document::kStatusPage, gzip}}};
+    if (request.path == "/status.json")
+      return {.content_type = kJson,
+              .headers = kStatusHeaders,
+              .scrape = {{Document::kStatusJson, gzip}}};
     if (request.path == "/metrics") {
-      const bool gzip = request.takes_gzip;
       if (request.takes_open_metrics)
-        return {.content_type = kOpenMetrics, .scrape = {{MetricsFormat::kOpenMetrics, gzip}}};
-      return {.content_type = kTextFormat, .scrape = {{MetricsFormat::kPrometheus, gzip}}};
+        return {.content_type = kOpenMetrics, .scrape = {{Document::kOpenMetrics, gzip}}};
+      return {.content_type = kTextFormat, .scrape = {{Document::kPrometheus, gzip}}};
     }
     if (request.path == "/healthz") return {.status = 200, .body = "ok\n"};
-    if (request.path != "/readyz") return {.status = 404, .body = ""};
+    if (request.path != "/readyz") return {.status = 404, .body = kNotFound};
     const absl::StatusOr<std::string> ready = options_.ready();
     if (ready.ok()) return {.status = 200, .body = absl::StrCat(*ready, "\n")};
     return {.status = 503, .body = absl::StrCat(ready.status().message(), "\n")};
@@ -130,7 +157,7 @@ class Routes final : public HttpHandler {
 
 }  // namespace
 
-// One thread waits for all connections at once and another renders the metrics: no client keeps
+// One thread waits for all connections at once and another renders documents: no client keeps
 // another waiting.
 class HttpServer::Impl {
  public:
@@ -163,7 +190,9 @@ class HttpServer::Impl {
     if (wake_ < 0) return absl::ResourceExhaustedError("no descriptors for the metrics port");
     address_ =
         absl::StrCat(options_.listen.substr(0, options_.listen.rfind(':')), ":", PortOf(listener_));
-    scrapes_ = std::make_unique<ScrapeThread>(options_.scrape, [this] { eventfd_write(wake_, 1); });
+    scrapes_ = std::make_unique<ScrapeThread>(
+        [this](Document document) { return Render(options_, document); },
+        [this] { eventfd_write(wake_, 1); });
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
   }

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/common/check.h"
 #include "server/engine/clock.h"
 
@@ -41,6 +42,24 @@ std::string Lifecycle::Scrape(MetricsFormat format) const {
   }
   return scrape != nullptr ? scrape(format)
                            : ScrapeWithoutDevices({phase(), build_, log_lines_dropped_()}, format);
+}
+
+ServerStatus Lifecycle::Status() const {
+  const absl::StatusOr<std::string> ready = Ready();
+  ServerStatus status;
+  status.build = build_;
+  status.phase = phase();
+  status.is_ready = ready.ok();
+  status.readiness = ready.ok() ? *ready : std::string(ready.status().message());
+  status.uptime_seconds = seconds_since_start();
+  status.unix_ns = absl::GetCurrentTimeNanos();
+  std::function<void(ServerStatus*)> describe;
+  {
+    const absl::MutexLock lock(&mutex_);
+    describe = answers_.describe;
+  }
+  if (describe != nullptr) describe(&status);
+  return status;
 }
 
 absl::StatusOr<std::string> Lifecycle::Ready() const {

@@ -21,6 +21,7 @@ class Lifecycle {
   struct Answers {
     std::function<std::string(MetricsFormat)> scrape;
     std::function<absl::StatusOr<std::string>()> ready;
+    std::function<void(ServerStatus*)> describe = nullptr;
   };
 
   // Begins in kStarting.
@@ -37,9 +38,11 @@ class Lifecycle {
   ServerPhase phase() const { return phase_.load(); }
   double seconds_since_start() const;
 
-  // HttpServer's `scrape` and `ready`. Before SetAnswers, /metrics has what every server has.
+  // HttpServer's `scrape`, `ready` and `status`. Before SetAnswers, they have what every server
+  // has.
   std::string Scrape(MetricsFormat format) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::string> Ready() const ABSL_LOCKS_EXCLUDED(mutex_);
+  ServerStatus Status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   const BuildInfo build_;

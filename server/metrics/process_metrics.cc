@@ -16,6 +16,8 @@
 namespace warpcall {
 namespace {
 
+constexpr const char* kPhaseNames[] = {"starting", "serving", "lame_duck", "draining"};
+
 std::string ReadFile(const char* path) {
   std::ifstream file(path);
   return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
@@ -109,15 +111,16 @@ void AppendProcessFamilies(const ProcessStats& stats,
   }
 }
 
+const char* ServerPhaseName(ServerPhase phase) { return kPhaseNames[static_cast<size_t>(phase)]; }
+
 void AppendServerPhase(ServerPhase phase, std::vector<prometheus::MetricFamily>* families) {
-  constexpr const char* kNames[] = {"starting", "serving", "lame_duck", "draining"};
   prometheus::MetricFamily& family = families->emplace_back();
   family.name = "warpcall_server_phase";
   family.help = "1 for the phase that the server is in, 0 for the others.";
   family.type = prometheus::MetricType::Gauge;
-  for (size_t i = 0; i < std::size(kNames); ++i) {
+  for (size_t i = 0; i < std::size(kPhaseNames); ++i) {
     prometheus::ClientMetric& metric = family.metric.emplace_back();
-    metric.label = {{"phase", kNames[i]}};
+    metric.label = {{"phase", kPhaseNames[i]}};
     metric.gauge.value = static_cast<size_t>(phase) == i ? 1 : 0;
   }
 }

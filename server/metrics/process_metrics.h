@@ -43,6 +43,8 @@ void AppendProcessFamilies(const ProcessStats& stats,
 // The phases of a server's life, in their order.
 enum class ServerPhase : uint8_t { kStarting, kServing, kLameDuck, kDraining };
 
+// "starting", "serving", "lame_duck", "draining".
+const char* ServerPhaseName(ServerPhase phase);
 void AppendServerPhase(ServerPhase phase, std::vector<prometheus::MetricFamily>* families);
 
 // Lines that are missing from this process's log.

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <cstddef>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -63,6 +65,7 @@ constexpr Phase kPhases[] = {
     {"d2h", &RequestTrace::d2h_ns},
 };
 constexpr int kPhaseCount = std::size(kPhases);
+constexpr int kQueuePhase = 0;
 
 constexpr Cell kDurationsStride = kBucketCount + 1;
 
@@ -140,6 +143,7 @@ PrometheusSink::PrometheusSink(const Registry& registry, Options options)
   AddInspectionSeries(registry);
   AddPushSeries();
   series_->Close();
+  traffic_.emplace([this] { return CountTraffic(); }, options_.clock);
 }
 
 PrometheusSink::~PrometheusSink() = default;
@@ -155,6 +159,7 @@ void PrometheusSink::AddRequestSeries(const Registry& registry) {
     const auto pair = static_cast<size_t>(absl::c_find(pairs, labels) - pairs.begin());
     if (pair == pairs.size()) {
       pairs.push_back(labels);
+      kernel_of_pair_.push_back(row.kernel);
       can_run.push_back(false);
     }
     pair_of_row_.push_back(static_cast<uint32_t>(pair));
@@ -164,8 +169,10 @@ void PrometheusSink::AddRequestSeries(const Registry& registry) {
   can_run.resize(pairs.size() + registry.kernels().size() + 1, true);
   for (const Kernel& kernel : registry.kernels()) {
     pairs.push_back({{"kernel", kernel.op->name}, {"implementation", ""}});
+    kernel_of_pair_.push_back(kernel.id);
   }
   pairs.push_back({{"kernel", ""}, {"implementation", ""}});
+  kernel_of_pair_.push_back(kernel_count_);
 
   series_->BeginFamily(Kind::kCounter, "warpcall_requests_total",
                        "Execute requests answered, by canonical status code.");
@@ -313,7 +320,7 @@ void PrometheusSink::AddInspectionSeries(const Registry& registry) {
           series_->AddSeries({{"method", InspectionName(static_cast<Inspection>(kind))},
                               {"code", absl::StatusCodeToString(kCodes[code])}},
                              code == 0 ? Appears::kAtStart : Appears::kWithFirst);
-      if (kind == 0 && code == 0) inspections_ = cell;
+      if (kind == 0 && code == 0) inspection_counts_ = cell;
     }
   }
   const auto add_seconds = [&](const char* name, const char* help) {
@@ -416,10 +423,12 @@ void PrometheusSink::CountChoice(const RequestTrace& trace) {
   if (trace.ran && run.reference_served != kNoCell) series_->Add(run.reference_served, 1);
 }
 
-void PrometheusSink::RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) {
-  WARPCALL_CHECK(static_cast<int>(kind) < kInspectionCount, kind);
-  series_->Add(inspections_ + static_cast<uint32_t>(kind) * kCodeCount + CodeIndex(code), 1);
-  CountRejection(reason);
+void PrometheusSink::RecordInspection(const InspectionEnd& end) {
+  WARPCALL_CHECK(static_cast<int>(end.kind) < kInspectionCount, end.kind);
+  series_->Add(
+      inspection_counts_ + static_cast<uint32_t>(end.kind) * kCodeCount + CodeIndex(end.code), 1);
+  CountRejection(end.reason);
+  KeepInspection(end);
 }
 
 void PrometheusSink::RecordInspectionUse(const InspectionUse& use) {
@@ -452,6 +461,52 @@ void PrometheusSink::RecordRun(const RequestTrace& trace) {
     series_->Set(run.waves, waves);
     series_->Set(run.wave_efficiency, waves > 0 ? waves / std::ceil(waves) : 0);
   }
+}
+
+void PrometheusSink::AddDurations(uint32_t durations, DurationCounts* counts) const {
+  for (size_t bucket = 0; bucket < counts->size(); ++bucket)
+    (*counts)[bucket] += series_->Value(durations + static_cast<uint32_t>(bucket));
+}
+
+TrafficHistory::Counts PrometheusSink::CountTraffic() const {
+  TrafficHistory::Counts counts(static_cast<size_t>(kernel_count_) + 1);
+  for (uint32_t pair = 0; pair < kernel_of_pair_.size(); ++pair) {
+    TrafficCounts& kernel = counts[static_cast<size_t>(kernel_of_pair_[pair])];
+    AddDurations(request_durations_ + pair * kDurationsStride, &kernel.answered);
+    for (int code = 0; code < kCodeCount; ++code)
+      if (kCodes[code] != absl::StatusCode::kOk)
+        kernel.failed += series_->Value(requests_ + pair * kCodeCount + code);
+  }
+  for (int kernel = 0; kernel < kernel_count_; ++kernel)
+    AddDurations(phase_durations_ + (kernel * kPhaseCount + kQueuePhase) * kDurationsStride,
+                 &counts[static_cast<size_t>(kernel)].waited);
+  return counts;
+}
+
+std::vector<AutoStatus> PrometheusSink::CountAutoChoices() const {
+  // All variants of a family have the same cells on a device, and each cell counts once.
+  std::set<Cell> counted;
+  std::vector<std::map<Family, uint64_t>> requests(static_cast<size_t>(kernel_count_));
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    if (runs_[i].chosen_by_order == kNoCell || !counted.insert(runs_[i].chosen_by_order).second)
+      continue;
+    const Row& row = registry_.rows()[i / options_.devices.size()];
+    requests[static_cast<size_t>(row.kernel)][row.implementation.family] +=
+        series_->Value(runs_[i].chosen_by_order) + series_->Value(runs_[i].chosen_as_tuned);
+  }
+  std::vector<AutoStatus> choices;
+  for (const Kernel& kernel : registry_.kernels()) {
+    AutoStatus& choice = choices.emplace_back();
+    for (const auto& [family, count] : requests[static_cast<size_t>(kernel.id)]) {
+      choice.of += count;
+      if (count > choice.requests) {
+        choice.implementation = FamilyName(family);
+        choice.requests = count;
+      }
+    }
+    if (choice.requests == 0) choice.implementation = FirstInOrder(kernel);
+  }
+  return choices;
 }
 
 std::string PrometheusSink::Scrape(MetricsFormat format) const {

@@ -4,23 +4,30 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "kernels/compiled/counts.h"
 #include "kernels/device_properties.h"
 #include "kernels/op.h"
 #include "kernels/registry.h"
+#include "server/engine/clock.h"
 #include "server/engine/gpu_reading.h"
 #include "server/engine/metrics_sink.h"
 #include "server/engine/tuning_cache.h"
 #include "server/metrics/access_metrics.h"
 #include "server/metrics/process_metrics.h"
+#include "server/metrics/server_status.h"
 #include "server/metrics/text_format.h"
+#include "server/metrics/traffic.h"
 #include "server/tracing/tracer.h"
 
 namespace warpcall {
@@ -30,13 +37,6 @@ class SeriesTable;
 struct DeviceLabel {
   std::string name;  // "cpu", "cuda:0"
   DeviceKind kind = DeviceKind::kCpu;
-};
-
-// Labels of warpcall_build_info.
-struct BuildInfo {
-  std::string version;   // "0.1.0"
-  std::string compiler;  // "gcc 12.2.0"
-  std::string cuda;      // "13.0"; empty in a build without CUDA
 };
 
 // The facts that every server reports, with or without devices.
@@ -97,6 +97,7 @@ class PrometheusSink final : public MetricsSink {
     std::function<std::vector<GpuReading>()> gpu_readings = [] {
       return std::vector<GpuReading>();
     };
+    Clock clock = MonotonicNs;  // for the rates of the last minute
   };
 
   // `registry` outlives it.
@@ -107,7 +108,7 @@ class PrometheusSink final : public MetricsSink {
   // no use for counts as INTERNAL.
   void Record(const RequestTrace& trace) override;
   void RecordTransfer(const RequestTrace& trace) override;
-  void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) override;
+  void RecordInspection(const InspectionEnd& end) override;
   void RecordInspectionUse(const InspectionUse& use) override;
   void RecordPush(Finding finding) override;
   void RecordPushStage(PushStage stage, int64_t ns) override;
@@ -117,6 +118,12 @@ class PrometheusSink final : public MetricsSink {
   // Prometheus' text exposition format 0.0.4, or OpenMetrics 1.0 with the last traced request of
   // each bucket.
   std::string Scrape(MetricsFormat format = MetricsFormat::kPrometheus) const;
+
+  // Keeps the present counts for the rates of the last minute. To be called every
+  // TrafficHistory::kPeriod; takes less than a millisecond and waits for nothing.
+  void SampleTraffic() { traffic_->Sample(); }
+  // Sets devices, kernels and inspections of `status`, as they are now.
+  void Describe(ServerStatus* status) const;
 
  private:
   // Cells of one implementation on one device, shared by all of its variants; kNoCell where no such
@@ -144,7 +151,16 @@ class PrometheusSink final : public MetricsSink {
   void AddPushSeries();
 
   void SetAll(absl::Span<const size_t> indices, uint32_t RunCells::*cell, uint32_t value);
+  // By kernel; the last one stands for requests that were refused before their kernel was known.
+  TrafficHistory::Counts CountTraffic() const;
+  void AddDurations(uint32_t durations, DurationCounts* counts) const;
+  // By kernel.
+  std::vector<AutoStatus> CountAutoChoices() const;
+  // The implementation that "auto" tries first where nothing was measured; empty: none can run.
+  std::string FirstInOrder(const Kernel& kernel) const;
+
   void Observe(uint32_t durations, int64_t ns, const RequestTrace& trace);
+  void KeepInspection(const InspectionEnd& end) ABSL_LOCKS_EXCLUDED(inspections_mutex_);
   void CountRejection(RejectReason reason);
   void CountChoice(const RequestTrace& trace);
   void RecordRun(const RequestTrace& trace);
@@ -160,7 +176,7 @@ class PrometheusSink final : public MetricsSink {
   uint32_t request_durations_ = 0;  // per pair
   uint32_t phase_durations_ = 0;    // per kernel, per phase
   uint32_t rejected_ = 0;           // per reason but kNone
-  uint32_t inspections_ = 0;        // per kind, per code
+  uint32_t inspection_counts_ = 0;  // per kind, per code
   uint32_t inspection_cpu_ = 0;     // per kind, per kernel
   uint32_t inspection_device_ = 0;  // per kind, per kernel
   uint32_t pushes_ = 0;             // per finding
@@ -169,7 +185,13 @@ class PrometheusSink final : public MetricsSink {
   uint32_t copied_out_ = 0;
   std::vector<RunCells> runs_;  // per row, per device
   std::vector<uint32_t> pair_of_row_;
-  uint32_t pair_count_ = 0;  // pairs of kernel and implementation
+  uint32_t pair_count_ = 0;          // pairs of kernel and implementation
+  std::vector<int> kernel_of_pair_;  // of all pairs that Record numbers; kernel_count_: none
+
+  mutable absl::Mutex inspections_mutex_;
+  // The last ones, newest first.
+  std::deque<RecentInspection> inspections_ ABSL_GUARDED_BY(inspections_mutex_);
+  std::optional<TrafficHistory> traffic_;  // set by the constructor, once there are series
 
   // Bytes to reserve for a scrape: somewhat more than the last scrape took.
   mutable std::atomic<size_t> text_bytes_{0};

@@ -40,8 +40,7 @@ void GiveWayToRequests() {
   if (getpriority(PRIO_PROCESS, 0) < kScrapeNice) setpriority(PRIO_PROCESS, 0, kScrapeNice);
 }
 
-ScrapeThread::ScrapeThread(std::function<std::string(MetricsFormat)> render,
-                           std::function<void()> done)
+ScrapeThread::ScrapeThread(std::function<std::string(Document)> render, std::function<void()> done)
     : render_(std::move(render)), done_(std::move(done)), thread_([this] { Run(); }) {
   WARPCALL_DCHECK(render_ != nullptr && done_ != nullptr);
 }
@@ -96,7 +95,7 @@ void ScrapeThread::Render(const ScrapeKind& kind) {
     if (renderings.asked == renderings.begun) return;
     number = ++renderings.begun;
   }
-  std::string rendered = render_(kind.format);
+  std::string rendered = render_(kind.document);
   if (kind.gzip) rendered = Gzip(rendered);
   auto text = std::make_shared<const std::string>(std::move(rendered));
   {

@@ -1,9 +1,10 @@
-// Renders the metrics on a thread of its own, so that the thread of the operators' port never waits
+// Renders documents on a thread of its own, so that the thread of the operators' port never waits
 // for a rendering.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,7 +13,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "server/metrics/http_message.h"
-#include "server/metrics/text_format.h"
 
 namespace warpcall {
 
@@ -25,17 +25,18 @@ class ScrapeThread {
     std::shared_ptr<const std::string> text;  // null: already taken
   };
 
-  static constexpr ScrapeKind kKinds[] = {{MetricsFormat::kPrometheus, false},
-                                          {MetricsFormat::kPrometheus, true},
-                                          {MetricsFormat::kOpenMetrics, false},
-                                          {MetricsFormat::kOpenMetrics, true}};
+  static constexpr ScrapeKind kKinds[] = {
+      {Document::kPrometheus, false},  {Document::kPrometheus, true},
+      {Document::kOpenMetrics, false}, {Document::kOpenMetrics, true},
+      {Document::kStatusPage, false},  {Document::kStatusPage, true},
+      {Document::kStatusJson, false},  {Document::kStatusJson, true}};
 
   // `render` runs on the thread; `done` too, after each rendering. Neither may be null.
-  ScrapeThread(std::function<std::string(MetricsFormat)> render, std::function<void()> done);
+  ScrapeThread(std::function<std::string(Document)> render, std::function<void()> done);
   // Waits for a rendering that has begun.
   ~ScrapeThread();
 
-  // Asks for the metrics as they are after this call: the rendering of this number or a later one.
+  // Asks for the document as it is after this call: the rendering of this number or a later one.
   uint64_t Request(const ScrapeKind& kind);
   // The newest rendering; gives the text away.
   Text Take(const ScrapeKind& kind);
@@ -50,16 +51,16 @@ class ScrapeThread {
   void Run();
   void Render(const ScrapeKind& kind);
   Renderings& Of(const ScrapeKind& kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return renderings_[2 * static_cast<int>(kind.format) + (kind.gzip ? 1 : 0)];
+    return renderings_[2 * static_cast<int>(kind.document) + (kind.gzip ? 1 : 0)];
   }
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::function<std::string(MetricsFormat)> render_;
+  const std::function<std::string(Document)> render_;
   const std::function<void()> done_;
   absl::Mutex mutex_;
   absl::CondVar work_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  Renderings renderings_[4] ABSL_GUARDED_BY(mutex_);  // in the order of kKinds
+  Renderings renderings_[std::size(kKinds)] ABSL_GUARDED_BY(mutex_);  // in the order of kKinds
   std::thread thread_;
 };
 

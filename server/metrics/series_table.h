@@ -72,6 +72,13 @@ class SeriesTable {
     }
   }
 
+  // The present value of a counter, or of one of the kBucketCount buckets from a histogram's cell
+  // on.
+  uint64_t Value(Cell counter) const {
+    WARPCALL_DCHECK(counter < counter_cells_, counter, counter_cells_);
+    return counters_->Sum(counter);
+  }
+
   // Every family with the present values of the series that are shown, in OpenMetrics with
   // exemplars. A histogram's count is the sum of its buckets as they were read, so that it fits
   // them whatever is being recorded meanwhile.

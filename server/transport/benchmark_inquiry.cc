@@ -305,6 +305,13 @@ void SetBandwidthFrom(const std::string& response, int device, Engine* engine) {
     engine->SetBandwidth(device, parsed.ceiling_bytes_per_second());
 }
 
+void SetMultiplyAddsFrom(const std::string& response, int device, Arithmetic arithmetic,
+                         Engine* engine) {
+  v1::BenchmarkResponse parsed;
+  if (parsed.ParseFromString(response) && parsed.flops_ceiling() > 0)
+    engine->SetMultiplyAdds(device, arithmetic, parsed.flops_ceiling());
+}
+
 absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* device,
                                             const BenchmarkToAnswer& benchmark) {
   v1::BenchmarkRequest request;

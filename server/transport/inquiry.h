@@ -124,6 +124,9 @@ void AddTuned(const ExecuteDeps& deps, v1::ListKernelsResponse* response);
 
 // In the server: records the device's ceiling that a Benchmark's serialised response reports.
 void SetBandwidthFrom(const std::string& response, int device, Engine* engine);
+// Likewise the speed of multiply-adds of a kind, where the response has one.
+void SetMultiplyAddsFrom(const std::string& response, int device, Arithmetic arithmetic,
+                         Engine* engine);
 // Device time of the measurements: the launches that a Benchmark or Tune timed, the kernels and
 // copies of a Profile.
 int64_t DeviceNsOf(Inspection kind, const std::string& response);

@@ -211,6 +211,8 @@ void InspectCall::KeepFindings(const std::string& bytes) {
   if (kind_ == Inspection::kBenchmark || kind_ == Inspection::kTune) {
     if (inspect::CopiesPassCaches(trace.work.bytes, device))
       SetBandwidthFrom(bytes, trace.device, deps_->engine);
+    SetMultiplyAddsFrom(bytes, trace.device,
+                        ArithmeticOf(*request_.kernel().op, request_.problem()), deps_->engine);
     if (kind_ == Inspection::kTune)
       LearnFrom(*deps_, {trace.kernel, request_.problem(), device}, bytes);
     return;
@@ -224,8 +226,11 @@ grpc::Status InspectCall::End(const absl::Status& status) {
   request_.GiveBack();  // before a client that waits for the answer sends the next
   message_.Clear();
   bytes_ = std::string();  // gRPC may keep the call until its client has read the answer
-  deps_->metrics->RecordInspection(kind_, status.code(), RejectReasonOf(status));
-  LogEnd(status);
+  // Rare and costly: each is worth a line.
+  const LogLevel level = std::max(LogLevelFor(status), LogLevel::kInfo);
+  const bool is_logged = HasLogLine(*deps_, status, level);
+  Record(status, is_logged);
+  if (is_logged) LogEnd(status, level);
   const grpc::Status end = EndOf(status, context_);
   handover_->Give();
   return end;
@@ -247,10 +252,21 @@ void UnaryInspectCall::Answer(absl::StatusOr<std::string> bytes) {
   Finish(End(status));
 }
 
-void InspectCall::LogEnd(const absl::Status& status) {
-  // Rare and costly: each is worth a line.
-  const LogLevel level = std::max(LogLevelFor(status), LogLevel::kInfo);
-  if (!HasLogLine(*deps_, status, level)) return;
+void InspectCall::Record(const absl::Status& status, bool is_logged) {
+  const RequestTrace& trace = request_.trace();
+  InspectionEnd end = {.kind = kind_,
+                       .code = status.code(),
+                       .reason = RejectReasonOf(status),
+                       .kernel = trace.kernel,
+                       .device = trace.device,
+                       .total_ns = deps_->clock() - request_.start_ns()};
+  if (is_logged && request_.caller().ok()) end.principal = request_.caller()->name;
+  end.push = verdict_.name();
+  end.verdict = verdict_.status();
+  deps_->metrics->RecordInspection(end);
+}
+
+void InspectCall::LogEnd(const absl::Status& status, LogLevel level) {
   const RequestTrace& trace = request_.trace();
   std::vector<LogField> fields = {{"request_id", request_.request_id()},
                                   {"peer", PeerOf(*deps_, context_->peer())},

@@ -73,7 +73,8 @@ class InspectCall {
   void ChargeUse(int64_t cpu_ns);
   void KeepFindings(const std::string& bytes);
   void KeepPushFindings(const std::string& bytes);
-  void LogEnd(const absl::Status& status);
+  void Record(const absl::Status& status, bool is_logged);
+  void LogEnd(const absl::Status& status, LogLevel level);
 
   ExecuteDeps* const deps_;
   const Inspection kind_;

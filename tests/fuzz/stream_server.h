@@ -39,7 +39,7 @@ class StreamServer {
   class NoMetrics final : public MetricsSink {
     void Record(const RequestTrace&) override {}
     void RecordTransfer(const RequestTrace&) override {}
-    void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
+    void RecordInspection(const InspectionEnd&) override {}
     void RecordInspectionUse(const InspectionUse&) override {}
     void RecordPush(Finding) override {}
     void RecordPushStage(PushStage, int64_t) override {}

@@ -211,7 +211,7 @@ ROOMS = {
     "server/self_test/": (f"@ server/inspect/ server/process/ {_ENGINE}", ""),
     "server/worker/": (f"@ server/log/log.h server/process/ {_ENGINE}", ""),
     "server/tracing/": ("@ server/engine/ kernels/", ""),
-    "server/metrics/": ("@ server/system/listen.h server/log/log.h server/engine/ server/tracing/ kernels/", "beast prometheus"),
+    "server/metrics/": ("@ server/system/listen.h server/log/log.h server/engine/ server/tracing/ kernels/", "beast json prometheus"),
     "server/access/": ("@ server/system/small_file.h", "json openssl"),
     "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
     "server/transport/": (f"@ server/access/ server/system/housekeeper.h server/system/listen.h server/log/log.h server/inspect/ server/judge/ server/tracing/ {_ENGINE} proto/",

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/common/screen.h"
-#include "client/cli/common/table.h"
+#include "proto/common/human_figures.h"
+#include "proto/common/printable.h"
 
 namespace warpcall::cli {
 namespace {
@@ -109,24 +109,6 @@ std::string Shortened(const std::string& figure) {
 }
 
 }  // namespace
-
-std::string EscapeMarkup(absl::string_view text) {
-  std::string escaped;
-  for (const char c : Printable(text)) {
-    if (c == '&') {
-      escaped += "&amp;";
-    } else if (c == '<') {
-      escaped += "&lt;";
-    } else if (c == '>') {
-      escaped += "&gt;";
-    } else if (c == '"') {
-      escaped += "&quot;";
-    } else {
-      escaped.push_back(c);
-    }
-  }
-  return escaped;
-}
 
 Svg::Svg(double width, double height)
     : text_(absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" "

@@ -36,10 +36,6 @@ struct TextStyle {
 enum class Marker : uint8_t { kCircle, kSquare, kTriangle, kDiamond, kTriangleDown, kPlus, kCross };
 inline constexpr int kMarkerCount = 7;
 
-// Text as Printable, for elements and attribute values of XML and HTML alike. XML 1.0 has no way to
-// write most control characters.
-std::string EscapeMarkup(absl::string_view text);
-
 // A document. Text is escaped here; attributes (colours, anchors) are the program's own.
 class Svg {
  public:

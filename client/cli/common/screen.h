@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "proto/common/printable.h"
 #include "proto/common/text_lines.h"
 
 namespace warpcall::cli {
@@ -29,11 +30,8 @@ enum class Emphasis : uint8_t { kHeading, kError };
 // Returns `text` between the codes that emphasise it, or unchanged if the screen has no colours.
 std::string Emphasised(absl::string_view text, Emphasis emphasis, const Screen& screen);
 
-// Returns `text` as part of a line of a terminal. All text of a server goes through this function
-// or the next. Writes out as "\x1b" each byte of a control character, of a character that hides
-// others or changes their direction, and of what is not UTF-8.
-std::string Printable(absl::string_view text);
-// Like Printable, for lines: keeps newlines and tabs and, if `screen` has colours, colour codes.
+// All text of a server goes through Printable (printable.h) or this function, which is for lines:
+// keeps newlines and tabs and, if `screen` has colours, colour codes.
 std::string PrintableLines(absl::string_view text, const Screen& screen);
 
 // Returns `text` in lines that fit OutScreen(), each with its newline: the first after `before`,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/cli/common/screen.h"
+#include "proto/common/human_figures.h"
 
 namespace warpcall::cli {
 
@@ -52,15 +53,7 @@ class Table {
   std::vector<Row> rows_;
 };
 
-// Three significant digits and the unit that fits: "850 ns", "12.3 us", "1.20 s". Here and below
-// "-" for what is no number or infinite.
-std::string HumanTime(double nanoseconds);
 // At most `width` characters, at least 5: what is longer loses its middle to "...".
 std::string CutMiddle(const std::string& text, size_t width);
-// Powers of 1024: "512 B", "16.0 MiB".
-std::string HumanBytes(double bytes);
-// Powers of 1000 before `unit`: HumanRate(4.3e12, "B/s") is "4.30 TB/s"; "-" for what is not above
-// 0.
-std::string HumanRate(double per_second, const char* unit);
 
 }  // namespace warpcall::cli

@@ -149,6 +149,44 @@ TEST_F(HttpServerTest, CompressesMetricsForThoseWhoTakeGzip) {
   EXPECT_FALSE(health->has_header("Content-Encoding"));
 }
 
+TEST_F(HttpServerTest, ServesTheStatusAsAPageAndAsJson) {
+  HttpServer::Options options = Options();
+  options.status = [] {
+    ServerStatus status;
+    status.build.version = "9.8.7";
+    return status;
+  };
+  const auto server = Start(std::move(options));
+  httplib::Client client = ClientOf(*server);
+  const httplib::Result page = client.Get("/?anything");
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page->status, 200);
+  EXPECT_EQ(page->get_header_value("Content-Type"), "text/html; charset=utf-8");
+  EXPECT_THAT(page->get_header_value("Content-Security-Policy"),
+              StartsWith("default-src 'none'; style-src 'sha256-"));
+  EXPECT_THAT(page->body, HasSubstr("<h1>warpcalld 9.8.7</h1>"));
+  EXPECT_THAT(page->body, ::testing::EndsWith("</html>\n"));
+  const httplib::Result json = client.Get("/status.json");
+  ASSERT_TRUE(json);
+  EXPECT_EQ(json->get_header_value("Content-Type"), "application/json");
+  EXPECT_THAT(json->body, StartsWith("{\"version\":\"9.8.7\","));
+  for (const httplib::Result& reply : {std::cref(page), std::cref(json)}) {
+    EXPECT_EQ(reply->get_header_value("Cache-Control"), "no-store");
+    EXPECT_EQ(reply->get_header_value("X-Content-Type-Options"), "nosniff");
+    EXPECT_FALSE(reply->has_header("Set-Cookie"));
+  }
+  const httplib::Result head = client.Head("/");
+  ASSERT_TRUE(head);
+  EXPECT_EQ(head->status, 200);
+  EXPECT_EQ(head->body, "");
+  EXPECT_TRUE(head->has_header("Content-Security-Policy"));
+  client.set_decompress(false);
+  const httplib::Result packed = client.Get("/", {{"Accept-Encoding", "gzip"}});
+  EXPECT_EQ(Gunzip(packed->body), page->body);
+  EXPECT_EQ(client.Post("/", "x", "text/plain")->status, 405);
+  EXPECT_FALSE(client.Get("/metrics")->has_header("Content-Security-Policy"));
+}
+
 TEST_F(HttpServerTest, ScrapesGiveWayToRequests) {
   std::atomic<int> nice{-1};
   HttpServer::Options options = Options();
@@ -313,8 +351,11 @@ TEST_F(LogLevelTest, WhoIsOutsideIsRefusedBeforeTheBody) {
 
 TEST_F(HttpServerTest, RefusesOtherPathsAndMethods) {
   const auto server = Start(Options());
-  for (const char* path : {"/", "/metrics/", "/metricsx", "/../etc/passwd", "/healthz/x", "//"})
-    EXPECT_EQ(ClientOf(*server).Get(path)->status, 404) << path;
+  for (const char* path : {"/metrics/", "/metricsx", "/../etc/passwd", "/healthz/x", "//"}) {
+    const httplib::Result reply = ClientOf(*server).Get(path);
+    EXPECT_EQ(reply->status, 404) << path;
+    EXPECT_EQ(reply->body, "unknown path; / shows the server and links to what else is here\n");
+  }
   const httplib::Result post = ClientOf(*server).Post("/metrics", "x", "text/plain");
   ASSERT_TRUE(post);
   EXPECT_EQ(post->status, 405);
@@ -366,7 +407,7 @@ class ScrapeHandler final : public HttpHandler {
  public:
   bool WantsBody(const HttpRequest&, const std::string&) const override { return false; }
   HttpReply Answer(const HttpRequest&, const std::string&) const override {
-    return {.scrape = {{MetricsFormat::kPrometheus, false}}};
+    return {.scrape = {{Document::kPrometheus, false}}};
   }
 };
 

@@ -48,6 +48,27 @@ TEST(Lifecycle, IsReadyOnlyWhileItServes) {
   EXPECT_EQ(ReadyOf(lifecycle), "503 stopping: finishing what was accepted");
 }
 
+TEST(Lifecycle, HasAStatusBeforeThereAreDevices) {
+  Lifecycle lifecycle({"1.2.3", "gcc", "none"}, [] { return int64_t{0}; });
+  lifecycle.SetStep("opening the devices");
+  const ServerStatus starting = lifecycle.Status();
+  EXPECT_EQ(starting.build.version, "1.2.3");
+  EXPECT_EQ(starting.readiness, "starting: opening the devices");
+  EXPECT_FALSE(starting.is_ready);
+  EXPECT_GE(starting.uptime_seconds, 0);
+  EXPECT_GT(starting.unix_ns, 0);
+  EXPECT_TRUE(starting.devices.empty());
+  lifecycle.SetAnswers({.scrape = nullptr,
+                        .ready = [] { return "ok"; },
+                        .describe = [](ServerStatus* status) { status->devices = {{"cpu"}}; }});
+  lifecycle.Enter(ServerPhase::kServing);
+  const ServerStatus serving = lifecycle.Status();
+  EXPECT_EQ(serving.phase, ServerPhase::kServing);
+  EXPECT_TRUE(serving.is_ready);
+  EXPECT_EQ(serving.readiness, "ok");
+  EXPECT_EQ(serving.devices.size(), 1u);
+}
+
 TEST(Lifecycle, HasMetricsBeforeThereAreDevices) {
   Lifecycle lifecycle({"1.2.3", "gcc", "none"}, [] { return int64_t{7}; });
   const std::string text = lifecycle.Scrape(MetricsFormat::kPrometheus);

@@ -187,7 +187,7 @@ TEST_F(SeriesTest, AppearWholeWithTheirFirstObservation) {
   trace.code = absl::StatusCode::kCancelled;
   trace.auto_choice = AutoChoice::kTuned;
   sink.Record(trace);
-  sink.RecordInspection(Inspection::kTune, absl::StatusCode::kNotFound, RejectReason::kNone);
+  sink.RecordInspection({.kind = Inspection::kTune, .code = absl::StatusCode::kNotFound});
   const std::string plain = R"(implementation="cpu",kernel="alpha")";
   Labels shown;
   for (const auto& [series, value] : Scrape(sink))

@@ -52,7 +52,7 @@ class TraceKeeper final : public MetricsSink {
  public:
   void Record(const RequestTrace& trace) override { traces.push_back(trace); }
   void RecordTransfer(const RequestTrace&) override {}
-  void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
+  void RecordInspection(const InspectionEnd&) override {}
   void RecordInspectionUse(const InspectionUse&) override {}
   void RecordPush(Finding) override {}
   void RecordPushStage(PushStage, int64_t) override {}
