@@ -42,6 +42,7 @@ EXCUSED = {
 MORE = [
     ("warpcall help", 0, "Usage: warpcall"),
     ("warpcall help run", 0, "--shape"),
+    ("warpcall help top", 0, "--metrics"),
     ("warpcall kernels", 0, "SUMMARY"),
     ("warpcall devices", 0, "DESCRIPTION"),
     ("warpcall health", 0, "SERVING"),

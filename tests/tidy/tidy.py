@@ -227,6 +227,7 @@ ROOMS = {
     "client/cli/load/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
     "client/cli/profile/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
     "client/cli/push/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
+    "client/cli/top/": ("@ client/cli/common/ client/cpp/include/", "cli11 json"),
     "client/cli/": ("client/cli/ client/cpp/include/", "cli11 json"),
     "client/examples/": ("@ client/cpp/include/", "cli11 json"),
     "client/python/fast/": ("@ client/cpp/include/", "nanobind"),

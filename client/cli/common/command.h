@@ -59,6 +59,7 @@ Command AddProfileCommand(const Arguments& root, const Globals& globals);
 Command AddDescribeCommand(const Arguments& root, const Globals& globals);
 Command AddHealthCommand(const Arguments& root, const Globals& globals);
 Command AddLoadCommand(const Arguments& root, const Globals& globals);
+Command AddTopCommand(const Arguments& root, const Globals& globals);
 Command AddPutCommand(const Arguments& root, const Globals& globals);
 Command AddGetCommand(const Arguments& root, const Globals& globals);
 Command AddFreeCommand(const Arguments& root, const Globals& globals);
