@@ -60,7 +60,7 @@ TEST(Lifecycle, HasAStatusBeforeThereAreDevices) {
   EXPECT_TRUE(starting.devices.empty());
   lifecycle.SetAnswers({.scrape = nullptr,
                         .ready = [] { return "ok"; },
-                        .describe = [](ServerStatus* status) { status->devices = {{"cpu"}}; }});
+                        .describe = [](ServerStatus* status) { status->devices.resize(1); }});
   lifecycle.Enter(ServerPhase::kServing);
   const ServerStatus serving = lifecycle.Status();
   EXPECT_EQ(serving.phase, ServerPhase::kServing);
