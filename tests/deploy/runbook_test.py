@@ -32,7 +32,7 @@ BEGINS = (r"(?s)\A\n(Page|Ticket)\. \*\*Symptom:\*\* .{40,}?\n\n\*\*Metrics:\*\*
           r"\*\*Actions(:\*\*|\*\*[,:])")
 SEVERITIES = {"Page": "page", "Ticket": "ticket"}
 # Flags of other programs, by these words in their command.
-OTHERS = re.compile(r"kubectl|docker|apt|nvidia-smi|storage\.tsdb|--server |warpcall (load|bench|run|tune|describe)")
+OTHERS = re.compile(r"kubectl|docker|apt|nvidia-smi|storage\.tsdb|--server |warpcall (load|bench|run|top|tune|describe)")
 
 WARPCALLD = sys.argv[1] if len(sys.argv) > 1 else ""
 
