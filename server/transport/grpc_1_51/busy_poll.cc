@@ -14,6 +14,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr absl::Duration kBusyPoll = absl::Microseconds(100);
 constexpr int kCpusMin = 8;
+// An answer that the network does not take at once has a thread of gRPC's poll for 10 s, and the
+// end of the process waits for that thread. A shorter wait only makes gRPC look again.
+constexpr int kTimeoutMaxMs = 500;
 
 std::atomic<int64_t> busy_poll_ns{0};
 std::atomic<int64_t> last_event_ns{0};
@@ -39,8 +42,9 @@ absl::Duration BusyPollFor(int cpus) { return cpus < kCpusMin ? absl::ZeroDurati
 
 int64_t EpollWaits() { return epoll_waits.load(std::memory_order_relaxed); }
 
-// As epoll_wait.
+// As epoll_wait, but no longer than kTimeoutMaxMs where `timeout_ms` is not negative.
 int WaitAwakeFirst(int epoll, epoll_event* events, int events_max, int timeout_ms) {
+  timeout_ms = std::min(timeout_ms, kTimeoutMaxMs);
   epoll_waits.fetch_add(1, std::memory_order_relaxed);
   const int64_t start_ns = NowNs();
   int64_t awake_until_ns =

@@ -105,6 +105,13 @@ class Waiter {
   std::thread thread_;
 };
 
+TEST_F(BusyPollTest, LongWaitsAreCut) {
+  if (EpollWaits() == 0 && (Wait(0), EpollWaits() == 0)) GTEST_SKIP() << "gRPC does not wait here";
+  const absl::Time start = absl::Now();
+  EXPECT_EQ(Wait(60'000), 0);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+}
+
 TEST_F(BusyPollTest, StaysAwakeAfterAnEventAndFindsTheNext) {
   HaveJustHappened(kForever);
   Waiter waiter([this] { EXPECT_EQ(Wait(-1), 1); });
