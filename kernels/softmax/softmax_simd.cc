@@ -1,8 +1,9 @@
 // Vectorised (Highway), compiled per instruction set and chosen at run time. How the work is shared
 // out:
 //   last axis, enough rows     threads take rows; a row stays in one core's caches
-//   last axis, few wide rows   threads take blocks of rows in two passes, partial results in the
-//   workspace any other axis             threads take slabs of columns
+//   last axis, few wide rows   threads take blocks of rows in two passes; partial results are in
+//                              the workspace
+//   any other axis             threads take slabs of columns
 #include "kernels/cpu/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax/softmax_simd.cc"

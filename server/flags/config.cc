@@ -36,13 +36,16 @@ struct Names {
 // The longest message that protobuf's own parsers, and so most clients, can hold is 2 GiB - 1.
 constexpr int64_t kMessageMibMax = 2047;
 
-// CLI::Range takes NaN, which lies in no range.
-CLI::Validator Between(double least, double most) {
+// CLI::Range takes NaN, which lies in no range, and says the same of what is no number.
+template <typename Number>
+CLI::Validator Between(Number least, Number most) {
   const CLI::Range range(least, most);
   return CLI::Validator(
       [=](std::string& text) {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && std::isnan(value))
+        Number value = 0;
+        if (!CLI::detail::lexical_cast(text, value))
+          return absl::StrCat("Value ", text, " is no number; it must be ", least, " to ", most);
+        if (std::isnan(static_cast<double>(value)))
           return absl::StrCat("Value ", text, " not in range ", least, " to ", most);
         return range(text);
       },
@@ -83,8 +86,10 @@ void AddListening(CLI::App* app, Config* config) {
                   "or unix:/path")
       ->delimiter(',')
       ->check(CheckAddress);
-  app->add_option("--metrics_listen", config->metrics_listen,
-                  "HTTP address for /metrics, /healthz, /readyz and /log_level, HOST:PORT")
+  app->add_option(
+         "--metrics_listen", config->metrics_listen,
+         "HTTP address for the page /, /status.json, /metrics, /healthz, /readyz and /log_level, "
+         "HOST:PORT")
       ->check(CheckHttpAddress);
   app->add_option("--max_connection_age_seconds", config->max_connection_age_seconds,
                   "Time after which clients are asked to reconnect, so that they find added "
@@ -98,7 +103,7 @@ void AddDevices(CLI::App* app, Config* config) {
   app->add_option(
          "--gpus_min", config->gpus_min,
          "Number of working GPUs below which /readyz and gRPC's health service report not ready")
-      ->check(CLI::Range(0, 64));
+      ->check(Between(0, 64));
   app->add_option(
          "--self_test", config->self_test,
          "Tests that implementations must pass before they are offered: quick (small problems of "
@@ -115,22 +120,22 @@ void AddDevices(CLI::App* app, Config* config) {
 void AddLimits(CLI::App* app, Config* config) {
   app->add_option("--max_message_mib", config->max_message_mib,
                   "Largest request or response, in MiB of tensor data")
-      ->check(CLI::Range(int64_t{1}, kMessageMibMax));
+      ->check(Between(int64_t{1}, kMessageMibMax));
   app->add_option("--staging_mib", config->staging_mib,
                   "Staging memory per device, for the inputs and outputs of running requests and "
                   "for responses not yet sent, MiB")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(Between(int64_t{1}, int64_t{1} << 20));
   app->add_option("--queue_limit", config->queue_limit, "Requests that may wait for a device")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(Between(int64_t{1}, int64_t{1} << 20));
   app->add_option("--queue_mib", config->queue_mib, "Input bytes that may wait for a device, MiB")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(Between(int64_t{1}, int64_t{1} << 20));
   app->add_option("--queue_seconds", config->queue_seconds,
                   "Predicted work that may wait for a device, seconds of one lane")
       ->check(Between(0.001, 86400.0));
   app->add_option(
          "--reception_mib", config->reception_mib,
          "Memory for incoming messages of all connections together, MiB; at least max_message_mib")
-      ->check(CLI::Range(int64_t{64}, int64_t{1} << 20));
+      ->check(Between(int64_t{64}, int64_t{1} << 20));
   app->add_option("--max_run_seconds", config->max_run_seconds,
                   "Longest time that a request may run, seconds; a request predicted to take "
                   "longer is refused, and one that does is stopped")
@@ -146,7 +151,7 @@ void AddResidentLimits(CLI::App* app, Config* config) {
   app->add_option("--resident_mib", config->resident_mib,
                   "Memory of each device for tensors that stay there between requests, MiB; "
                   "0: none may stay")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->check(Between(int64_t{0}, int64_t{1} << 20))
       ->default_str("1024, or a quarter of a GPU's memory");
   app->add_option("--resident_ttl_seconds", config->resident_ttl_seconds,
                   "Time after its last use at which such a tensor ends, seconds, unless its caller "
@@ -162,14 +167,14 @@ void AddInspectionLimits(CLI::App* app, Config* config) {
   app->add_option("--benchmark_mib", config->benchmark_mib,
                   "Memory for the tensors of one Benchmark, or of one Profile that generates its "
                   "inputs, MiB; once on the host and once on the device")
-      ->check(CLI::Range(int64_t{1024}, int64_t{1} << 20));
+      ->check(Between(int64_t{1024}, int64_t{1} << 20));
   app->add_option("--inspect_seconds", config->inspect_seconds,
                   "Longest time that a Benchmark, Tune, Profile or Describe may run, seconds; they "
                   "run one at a time")
       ->check(Between(1.0, 86400.0));
   app->add_option("--inspect_queue", config->inspect_queue,
                   "Number of such calls that may wait, at most half of them from one connection")
-      ->check(CLI::Range(1, 1024));
+      ->check(Between(1, 1024));
   app->add_option("--push_run_seconds", config->push_run_seconds,
                   "Longest time that a launch of a pushed kernel may take, seconds")
       ->check(Between(0.1, 60.0));
@@ -241,16 +246,16 @@ void AddExpert(CLI::App* app, Config* config) {
   app->add_option("--lanes_per_device", config->lanes_per_device,
                   "Concurrent jobs per device, each with its own thread and stream; one more may "
                   "select an algorithm")
-      ->check(CLI::Range(1, 64))
+      ->check(Between(1, 64))
       ->default_str("2, or 4 on a GPU");
   app->add_option("--pollers", config->pollers,
                   "Number of gRPC's threads that poll while requests are small (under 256 KiB with "
                   "their responses); 0: all of them, which is half the number of cores")
-      ->check(CLI::Range(0, 16))
+      ->check(Between(0, 16))
       ->default_str("2");
   app->add_option("--busy_poll_us", config->busy_poll_us,
                   "Time to busy-poll the network after an event, us; 0: block at once")
-      ->check(CLI::Range(0, 100'000))
+      ->check(Between(0, 100'000))
       ->default_str("100, or 0 with fewer than 8 CPUs");
   app->add_option("--cuda_include", config->cuda_include,
                   "Folder with the CUDA toolkit's headers, which pushed kernels may include")
@@ -263,7 +268,7 @@ void AddTests(CLI::App* app, TestFlags* tests) {
                 "Add kernels that break their device, fail or wait until released");
   app->add_option("--test_cpu_workers", tests->cpu_workers,
                   "Serve the CPU through this many workers, as several GPUs are")
-      ->check(CLI::Range(1, 8));
+      ->check(Between(1, 8));
   app->add_option("--self_test_row_seconds", tests->self_test_row_seconds,
                   "Time after which an implementation's tests count as hanging, seconds")
       ->check(Between(0.1, 3600.0));

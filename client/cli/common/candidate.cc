@@ -12,7 +12,7 @@ Option CandidateOption::Add(const Arguments& arguments, const std::string& help)
   const Option candidate = arguments.Add("--candidate", &file_, help).TypeName("FILE.cu");
   arguments
       .Add("--manifest", &manifest_,
-           "Read the candidate's manifest from this file; default: its first comment")
+           "Read the candidate's manifest from this file; default: the comment that it begins with")
       .TypeName("FILE.json")
       .Needs(candidate);
   return candidate;

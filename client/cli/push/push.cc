@@ -44,8 +44,8 @@ constexpr char kFooterHead[] =
     R"(The server compiles the kernel, checks its results against the definition of
 the op, element by element, and times it beside the fastest other
 implementations. Only device code is pushed. A manifest says what the kernel
-computes and how it is launched; it is the first comment of the file, or JSON
-in a file of its own (--manifest). The shortest manifest:
+computes and how it is launched; the code begins with it, in // comments, or it
+is JSON in a file of its own (--manifest). The shortest manifest:
 )";
 constexpr char kFooterTail[] =
     R"(Expressions may use rows, cols and elements of the first input, shapes as
@@ -69,7 +69,7 @@ struct PushOptions {
     arguments.Add("file", &file, "File of CUDA C++, at most 4 MiB").Required();
     arguments
         .Add("--manifest", &manifest,
-             "Read the manifest from this file; default: the first comment of the code")
+             "Read the manifest from this file; default: the comment that the code begins with")
         .TypeName("FILE.json");
     const Option shape =
         arguments

@@ -31,7 +31,12 @@ struct HostPort {
   std::string host, port;
 };
 
-absl::StatusOr<HostPort> Split(const std::string& address) {
+absl::StatusOr<HostPort> Split(std::string address) {
+  // As browsers have it.
+  if (absl::string_view text = address; absl::ConsumePrefix(&text, "http://")) {
+    absl::ConsumeSuffix(&text, "/");
+    address = std::string(text);
+  }
   absl::string_view host = address, port = kPort;
   const size_t colon = address.rfind(':');
   const bool has_port = colon != std::string::npos && !absl::EndsWith(address, "]") &&
@@ -126,7 +131,7 @@ absl::StatusOr<Reply> ReadReply(const std::string& text) {
   Reply reply;
   if (end == std::string::npos || !absl::StartsWith(text, "HTTP/1.") || end < 12 ||
       !absl::SimpleAtoi(text.substr(9, 3), &reply.status))
-    return absl::InternalError("is not one of HTTP/1");
+    return absl::InternalError("is not one of HTTP/1: is that the gRPC port?");
   reply.body = text.substr(end + 4);
   for (size_t line = text.find("\r\n"); line < end; line = text.find("\r\n", line + 2)) {
     const std::string field = text.substr(line + 2, text.find("\r\n", line + 2) - line - 2);

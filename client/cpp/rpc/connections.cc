@@ -32,7 +32,8 @@ absl::Status Check(const Credentials& credentials) {
     return absl::InvalidArgumentError("credentials: certificates are for TLS, and tls is false");
   if (!IsPrintable(credentials.token))
     return absl::InvalidArgumentError(
-        "credentials: the token has other characters than printable ones of ASCII");
+        "credentials: the token has a space or another character that is none of ASCII's printable "
+        "ones; the client's file has the token alone");
   return absl::OkStatus();
 }
 

@@ -177,6 +177,11 @@ def expressed(attributes: Mapping[str, object], inputs: int) -> Mapping[str, obj
 
 def with_expressions(call: Call, inputs: int) -> Call:
     """As `expressed`."""
+    if not isinstance(call.kernel, str):
+        raise InvalidArgument(
+            f"kernel is {call.kernel!r}; it must be a name. A fused function is the expression of"
+            ' the kernel "fused": run("fused", x, expression=f)'
+        )
     attributes = expressed(call.attributes, inputs)
     return call if attributes is call.attributes else call._replace(attributes=attributes)
 

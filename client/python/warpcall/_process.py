@@ -31,7 +31,11 @@ def check_may_open() -> None:
     pid = os.getpid()
     if _opened_by is None:
         _opened_by = pid
-        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read by gRPC's first object
+        # Read by gRPC's first object.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+        # gRPC looks for the end of an attempt to connect while a call waits, and else every 5 s: a
+        # server that is back would be found that late by calls that fail at once.
+        os.environ.setdefault("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "200")
     if _opened_by != pid:
         raise Cancelled(
             f"no client can be made here: process {_opened_by} had made one before process {pid}"

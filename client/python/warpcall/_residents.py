@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -112,6 +112,9 @@ class ResidentBase:
         its time to live anew. As of the moment when it was put or listed; None for a result."""
         ns = self._info.expires_unix_ns
         return datetime.datetime.fromtimestamp(ns / 1e9, datetime.timezone.utc) if ns else None
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(f"{self!r} is on the server: get() returns the array")
 
     def __repr__(self) -> str:
         label = f" {self.label!r}" if self.label else ""

@@ -234,6 +234,14 @@ class ForkTest(unittest.TestCase):
         self.assertEqual(process.returncode, 0, out + errors)
         return out
 
+    def test_settings_of_grpcs_are_made_unless_they_are_there(self):
+        show = ("import os, warpcall\nwarpcall.connect('127.0.0.1:1').close()\n"
+                "print(*(os.environ[f'GRPC_{name}'] for name in"
+                " ('ENABLE_FORK_SUPPORT', 'CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS')))")
+        self.assertEqual(self.end(start(show)), "0 200\n")
+        own = {"GRPC_ENABLE_FORK_SUPPORT": "1", "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS": "7000"}
+        self.assertEqual(self.end(start(show, **own)), "1 7000\n")
+
     def test_each_use_in_a_child_is_refused_at_once_while_the_parent_goes_on(self):
         self.assertEqual(self.end(start(USES, self.server.address)), "wrong [] True\n")
 

@@ -145,6 +145,13 @@ class TextTest(unittest.TestCase):
 
 
 class NumbersTest(ServerTest):
+    def test_it_is_no_kernel(self):
+        twice, gpu = warpcall.fuse(lambda x: x * 2), self.gpu
+        for call in (lambda: gpu.run(twice, [1.0]), lambda: gpu.submit(warpcall.gelu, [1.0]),
+                     lambda: gpu.benchmark(twice, "4")):
+            with self.assertRaisesRegex(warpcall.InvalidArgument, r'run\("fused", x, expression=f\)'):
+                call()
+
     def test_they_read_back_as_they_are(self):
         pick = random.Random(SEED)
         largest = float(np.finfo(np.float32).max)

@@ -81,6 +81,12 @@ class RealTest(unittest.TestCase):
         with self.assertRaisesRegex(warpcall.InvalidArgument, "sha256 takes an array"):
             self.gpu.put(warpcall.Blocks((3, 64), "float32", [X]), sha256=True)
 
+    def test_numpy_takes_none(self):
+        with self.gpu.put(np.ones(4, np.float32), label="w") as resident:
+            for use in (np.asarray, np.sum, lambda x: np.ones(4, np.float32) @ x):
+                with self.assertRaisesRegex(TypeError, r"'w' .*get\(\) returns the array"):
+                    use(resident)
+
     def test_calls_take_residents_as_arrays(self):
         expected = self.gpu.linear(X, WEIGHT, BIAS)
         self.assertEqual(expected.resident_bytes, 0)
@@ -230,7 +236,7 @@ class RealTest(unittest.TestCase):
                 ("out and keep=True", lambda: self.gpu.gelu(X, keep=True, out=X.copy())),
                 ("label has 300 bytes", lambda: self.gpu.put(X, label="x" * 300)),
                 ("is on .*; this client calls 127.0.0.1:1", lambda: elsewhere.gelu(weight)),
-                ("type Resident that is no array", lambda: self.gpu.put(weight))]:
+                ("type Resident that gives no array: .* is on the server", lambda: self.gpu.put(weight))]:
             with self.assertRaisesRegex(warpcall.InvalidArgument, text):
                 call()
 

@@ -121,6 +121,15 @@ TEST(ParseConfig, UnknownFlagsGetTheNearestName) {
             "WARPCALLD_QUEUE_LIMT names no flag of this server; did you mean queue_limit?");
 }
 
+TEST(ParseConfig, ValuesThatAreNoNumbersAreSaidToBeNone) {
+  for (const auto& [flag, error] : std::vector<std::pair<std::string, std::string>>{
+           {"--drain_seconds=30s", "Value 30s is no number; it must be 0 to 3600"},
+           {"--staging_mib=1GiB", "Value 1GiB is no number; it must be 1 to 1048576"},
+           {"--drain_seconds=nan", "Value nan not in range 0 to 3600"},
+           {"--pollers=17", "Value 17 not in range"}})
+    EXPECT_TRUE(absl::StrContains(Parse({flag}).said, error)) << Parse({flag}).said;
+}
+
 TEST(ParseConfig, HelpHasGroupsAndAtMost100Columns) {
   ::testing::internal::CaptureStdout();
   EXPECT_FALSE(Parse({"--help"}).ok);

@@ -61,6 +61,7 @@ TEST_F(MetricsPortTest, AddressesHaveADefaultPortAndMayBeOfIpv6) {
   for (const auto& [given, found] :
        std::vector<std::pair<std::string, std::string>>{{"127.0.0.1", "127.0.0.1:9470"},
                                                         {"127.0.0.1:80", "127.0.0.1:80"},
+                                                        {"http://127.0.0.1:80/", "127.0.0.1:80"},
                                                         {"[::1]", "[::1]:9470"},
                                                         {"[::1]:80", "[::1]:80"},
                                                         {"::1", "[::1]:9470"}}) {
