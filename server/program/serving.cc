@@ -78,7 +78,10 @@ void ReportServing(const Serving& serving) {
   const std::string& metrics = serving.http->address();
   const double seconds = serving.lifecycle->seconds_since_start();
   Log(LogLevel::kInfo, "serving", {{"listen", addresses}, {"metrics_listen", metrics}});
-  Log(LogLevel::kInfo, absl::StrFormat("ready after %.1f s", seconds), {{"seconds", seconds}});
+  if (const auto ready = serving.lifecycle->Ready(); ready.ok())
+    Log(LogLevel::kInfo, absl::StrFormat("ready after %.1f s", seconds), {{"seconds", seconds}});
+  else
+    Log(LogLevel::kWarning, absl::StrCat("not ready: ", ready.status().message()));
   NotifyServiceManager(absl::StrCat("READY=1\nSTATUS=serving on ", addresses));
   Say(STDOUT_FILENO, LogLevel::kInfo,
       absl::StrCat("serving on ", addresses, ", metrics on ", metrics),

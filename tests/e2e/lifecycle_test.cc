@@ -57,6 +57,8 @@ TEST(Lifecycle, IsNotReadyWithFewerGpusThanItHasToHave) {
   EXPECT_EQ(server.Get("/healthz").first, 200);
   EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
   EXPECT_EQ(server.Stop(), 0);
+  EXPECT_THAT(server.log(), HasSubstr("not ready: GPUs that work: 0; at least: 1 (gpus_min)"));
+  EXPECT_THAT(server.log(), ::testing::Not(HasSubstr("ready after")));
 }
 
 TEST(Lifecycle, SaysAtItsStartThatAllDevicesAreTheCpu) {

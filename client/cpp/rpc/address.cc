@@ -28,6 +28,7 @@ constexpr string_view kUnresolved[] = {"DNS resolution failed", "errors resolvin
 constexpr string_view kUnconnected = "last error: ";
 // gRPC's own of a deadline, whatever it waited for: perhaps for a proxy that never answered.
 constexpr string_view kDeadline = "Deadline Exceeded";
+constexpr string_view kClosed = "Socket closed";
 
 absl::Status Invalid(string_view address, string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("the address '", address, "' ", problem));
@@ -75,7 +76,10 @@ std::string NoServer(string_view address, string_view cause) {
   if (cause == "Connection refused")
     return absl::StrCat("no server listens on ", where,
                         " (connection refused): is warpcalld running there?");
-  return absl::StrCat("can't connect to ", where, ": ", cause);
+  // As a server with TLS ends a connection without it, or without the certificate that it wants.
+  const string_view hint =
+      cause == kClosed ? "; does it have TLS, or want a client's certificate?" : "";
+  return absl::StrCat("can't connect to ", where, ": ", cause, hint);
 }
 
 bool IsUnresolved(string_view message) {
@@ -133,6 +137,10 @@ absl::Status ExplainConnection(const absl::Status& status, string_view address,
     return absl::Status(status.code(), absl::StrCat("can't connect to ", address, " through the ",
                                                     "proxy ", proxy->address, " (", proxy->variable,
                                                     "): ", LastPart(message)));
+  if (absl::IsDeadlineExceeded(status) && message == kDeadline)
+    return absl::DeadlineExceededError(
+        absl::StrCat("no answer of ", address,
+                     " before the deadline; the server's log says where the time went"));
   if (!absl::IsUnavailable(status)) return status;
   if (IsUnresolved(message))
     return absl::UnavailableError(absl::StrCat("the host '", address.substr(0, address.rfind(':')),

@@ -171,6 +171,7 @@ _UNRESOLVED = ("DNS resolution failed", "errors resolving ")
 _UNCONNECTED = "last error: "
 # gRPC's own of a deadline, whatever it waited for: perhaps for a proxy that never answered.
 _DEADLINE = "Deadline Exceeded"
+_CLOSED = "Socket closed"
 # Later versions than 1.51 add the error's number.
 _NUMBER = re.compile(r" \(\d+\)$")
 
@@ -181,6 +182,10 @@ def explain_connection(code: str, message: str, address: str, proxy: HttpProxy |
     if proxy is not None and _is_of_connecting(code, message):
         where = f"{address} through the proxy {proxy.address} ({proxy.variable})"
         return f"can't connect to {where}: {_last_part(message)}"
+    if code == "DEADLINE_EXCEEDED" and message == _DEADLINE:
+        return (
+            f"no answer of {address} before the deadline; the server's log says where the time went"
+        )
     if code != "UNAVAILABLE":
         return message
     if message.startswith(_UNRESOLVED):
@@ -208,4 +213,6 @@ def _no_server(address: str, cause: str) -> str:
     where = f"the socket {path}" if path else address
     if cause == "Connection refused":
         return f"no server listens on {where} (connection refused): is warpcalld running there?"
-    return f"can't connect to {where}: {cause}"
+    # As a server with TLS ends a connection without it, or without the certificate that it wants.
+    hint = "; does it have TLS, or want a client's certificate?" if cause == _CLOSED else ""
+    return f"can't connect to {where}: {cause}{hint}"

@@ -63,6 +63,8 @@ class AddressTest(unittest.TestCase):
                  "no server listens on the socket /s (connection refused): is warpcalld running there?"),
                 (failed + "UNKNOWN: ipv4:10.0.0.1:1: No route to host", "10.0.0.1:1",
                  "can't connect to 10.0.0.1:1: No route to host"),
+                (failed + "UNKNOWN: ipv4:10.0.0.1:1: Socket closed", "h:1",
+                 "can't connect to h:1: Socket closed; does it have TLS, or want a client's certificate?"),
                 ("DNS resolution failed for nosuch:8470: C-ares status is not ARES_SUCCESS qtype=A"
                  " name=nosuch is_balancer=0: Domain name not found", "nosuch:8470",
                  "the host 'nosuch' is unknown: Domain name not found"),
@@ -73,6 +75,14 @@ class AddressTest(unittest.TestCase):
             self.assertEqual(
                 _address.explain_connection("UNAVAILABLE", message, address, None), expected)
             self.assertEqual(_address.explain_connection("NOT_FOUND", message, address, PROXY), message)
+
+    def test_a_deadline_that_only_the_client_saw(self):
+        self.assertEqual(
+            _address.explain_connection("DEADLINE_EXCEEDED", "Deadline Exceeded", "h:1", None),
+            "no answer of h:1 before the deadline; the server's log says where the time went")
+        of_the_server = "the deadline passed in the queue"
+        self.assertEqual(
+            _address.explain_connection("DEADLINE_EXCEEDED", of_the_server, "h:1", None), of_the_server)
 
     def test_a_proxy_that_fails_is_named(self):
         through = "can't connect to gpu:1 through the proxy proxy.example:3128 (http_proxy): "

@@ -82,6 +82,9 @@ TEST(ExplainConnectionTest, EachCauseHasItsSentence) {
       Explained(failed + "ipv4:10.0.0.1:1: Failed to connect to remote host: No route to host",
                 "10.0.0.1:1"),
       "can't connect to 10.0.0.1:1: No route to host");
+  EXPECT_EQ(
+      Explained(failed + "ipv4:10.0.0.1:1: Socket closed", "h:1"),
+      "can't connect to h:1: Socket closed; does it have TLS, or want a client's certificate?");
   EXPECT_EQ(Explained("DNS resolution failed for nosuch:8470: C-ares status is not ARES_SUCCESS "
                       "qtype=A name=nosuch is_balancer=0: Domain name not found",
                       "nosuch:8470"),
@@ -90,6 +93,14 @@ TEST(ExplainConnectionTest, EachCauseHasItsSentence) {
                       "failed for nosuch:8470: Domain name not found]",
                       "nosuch:8470"),
             "the host 'nosuch' is unknown: Domain name not found");
+}
+
+TEST(ExplainConnectionTest, ADeadlineThatOnlyTheClientSawIsSaidToBeThat) {
+  EXPECT_EQ(ExplainConnection(absl::DeadlineExceededError("Deadline Exceeded"), "h:1"),
+            absl::DeadlineExceededError(
+                "no answer of h:1 before the deadline; the server's log says where the time went"));
+  const absl::Status of_the_server = absl::DeadlineExceededError("it passed in the queue");
+  EXPECT_EQ(ExplainConnection(of_the_server, "h:1"), of_the_server);
 }
 
 TEST(ExplainConnectionTest, AProxyThatFailsIsNamed) {
