@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -208,10 +209,10 @@ TEST_F(StripingTest, RowsThatShareAnInputGiveTheSameInStripes) {
     EXPECT_EQ(request.inputs(1).shape_size(), 1);
   }
   // Only of the whole is there one answer when stripes disagree.
-  std::atomic<int> columns{0};
-  Answer([&](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+  const auto columns = std::make_shared<std::atomic<int>>(0);
+  Answer([columns](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
     v1::ExecuteRequest other = request;
-    other.mutable_inputs(1)->mutable_data()->append(static_cast<size_t>(4 * columns++), 'x');
+    other.mutable_inputs(1)->mutable_data()->append(static_cast<size_t>(4 * (*columns)++), 'x');
     return RunKernel(other, response);
   });
   Client client(server_.address(), Over(2));
@@ -447,8 +448,9 @@ TEST_F(StripingTest, OutputsThatContradictTheirStripesAreTheServersDefect) {
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("for inputs of shape"));
 
-  // The first stripe's, by its data: one of the call before, cancelled, may come only now.
-  Answer([&](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+  // The first stripe's, by its data: one of the call before, cancelled, may come only now, and one
+  // of this call when the test has ended.
+  Answer([call](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
     FakeAnswer answer = RunKernel(request, response);
     const std::string& data = request.inputs(0).data();
     if (std::equal(data.begin(), data.end(), call.inputs[0].data().begin()))
