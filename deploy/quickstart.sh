@@ -177,7 +177,7 @@ stop_server() {
   ((status == 0)) || fail "the server left with exit status $status after SIGTERM"
 }
 
-# What to type next: paths that lead to this build from where the script was called.
+# Prints what to type next, with paths that lead to this build from where the script was called.
 print_next() {
   local bin=$build/bin script=deploy/quickstart.sh
   [[ $called_from == "$PWD" ]] || bin=$PWD/$bin script=$PWD/$script

@@ -17,28 +17,16 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import uuid
+
+from vendored import Failure, run
 
 REQUIREMENTS = pathlib.Path(__file__).resolve().with_name("sbom_requirements.txt")
 PROGRAMS = "usr/local/bin"
 WHEELS = "usr/local/cuda/dist-info"
 SPECIFICATION = "1.6"
-
-
-class Failure(Exception):
-    """There is no bill of materials to make; the message says why."""
-
-
-def run(*command):
-    """Returns the standard output of a command. Failure: it ended with an error."""
-    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          check=False)
-    if done.returncode != 0:
-        raise Failure(f"{command[0]} ended with status {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
-    return done.stdout
 
 
 def packages(root, version, folder):

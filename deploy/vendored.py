@@ -29,10 +29,12 @@ class Failure(Exception):
 
 
 def run(*command):
+    """Returns the standard output of a command. Failure: it ended with an error."""
     done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           check=False)
     if done.returncode != 0:
-        raise Failure(f"{' '.join(map(str, command))} failed: {(done.stderr or done.stdout).strip()}")
+        said = (done.stderr or done.stdout).strip()[-2000:]
+        raise Failure(f"{' '.join(map(str, command))} ended with status {done.returncode}: {said}")
     return done.stdout
 
 
