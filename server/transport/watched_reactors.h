@@ -54,12 +54,14 @@ template <typename Base>
 class WatchedStream : public Base {
  public:
   void OnWriteDone(bool ok) final {
+    handover_.Take();
     sending_.End();
     OnWritten(ok);
   }
 
   // gRPC's context may be gone before a stream that deletes itself later.
   void OnDone() final {
+    handover_.Take();
     sending_.End();
     OnOver();
   }
@@ -71,18 +73,22 @@ class WatchedStream : public Base {
   // REQUIRES: no other write is under way.
   void StartWrite(const grpc::ByteBuffer* message) {
     sending_.Begin(message->Length());
+    handover_.Give();
     Base::StartWrite(message);
   }
 
   // REQUIRES: no write is under way, or the call was cancelled.
   void Finish(const grpc::Status& end) {
     sending_.Begin(0);
+    handover_.Give();
     Base::Finish(end);
   }
 
   // gRPC's OnWriteDone and OnDone.
   virtual void OnWritten(bool ok) = 0;
   virtual void OnOver() = 0;
+
+  Handover handover_;
 
  private:
   SendWatch::Sending sending_;
@@ -92,6 +98,7 @@ class WatchedStream : public Base {
 class WatchedReader : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   void OnDone() final {
+    handover_.Take();
     sending_.End();
     OnOver();
   }
@@ -103,11 +110,14 @@ class WatchedReader : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   // Sends the response, of so many bytes, and `end`.
   void FinishWith(const grpc::Status& end, size_t bytes) {
     sending_.Begin(bytes);
+    handover_.Give();
     grpc::ServerReadReactor<grpc::ByteBuffer>::Finish(end);
   }
 
   virtual void OnWritten(bool ok) = 0;
   virtual void OnOver() = 0;
+
+  Handover handover_;
 
  private:
   SendWatch::Sending sending_;
@@ -139,9 +149,14 @@ class StreamCall : public Watched, private OpenStream {
   }
   ~StreamCall() override { deps_->calls.open.fetch_sub(1); }
 
+  // OnReadDone may look at what the strand wrote before.
+  void StartRead(grpc::ByteBuffer* message) {
+    Watched::handover_.Give();
+    Watched::StartRead(message);
+  }
   // Posts an event that gRPC tells of.
   void PostTold(Strand::Event event) {
-    handover_.Take();
+    Watched::handover_.Take();
     strand_.Post(std::move(event));
   }
   // For OnReadDone of calls whose messages are chunks: inflates `message`, where `ok`, on the
@@ -180,21 +195,19 @@ class StreamCall : public Watched, private OpenStream {
 
   ExecuteDeps* const deps_;
   grpc::CallbackServerContext* const context_;
-  Handover handover_;
   Strand strand_;
   bool writing_ = false;
   bool came_compressed_ = false;  // at least one message that was read
 
  private:
   void OnWritten(bool ok) final {
-    PostTold([this, ok] {
+    strand_.Post([this, ok] {
       writing_ = false;
       Written(ok);
       Advance();
     });
   }
   void OnOver() final {
-    handover_.Take();
     if (streams_ != nullptr) streams_->Remove(this);
     strand_.Post([this] { Release(); });
   }

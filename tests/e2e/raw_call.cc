@@ -3,6 +3,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <cstring>
+#include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 
@@ -38,7 +39,9 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   const auto channel =
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   // Waits, so that only the server's work can fail a call, never a slow connection.
-  channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(90));
+  // Ends the test otherwise, which then shows the log of the server.
+  if (!channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(90)))
+    throw std::runtime_error(absl::StrCat("no connection to ", address, " within 90 s"));
   return channel;
 }
 
