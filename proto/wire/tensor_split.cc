@@ -17,6 +17,7 @@ constexpr uint32_t kTensorShape = v1::Tensor::kShapeFieldNumber;
 constexpr uint32_t kTensorData = v1::Tensor::kDataFieldNumber;
 static_assert(kExecuteRequestInputs == v1::ExecuteRequest::kInputsFieldNumber);
 static_assert(kExecuteResponseOutputs == v1::ExecuteResponse::kOutputsFieldNumber);
+static_assert(kExecuteGraphResponseOutputs == v1::ExecuteGraphResponse::kOutputsFieldNumber);
 
 constexpr FieldRule kTensorFields[] = {{kTensorData, FieldRule::Kind::kBytes}};
 constexpr MessageRule kTensorRule = RuleOf<v1::Tensor>(kTensorFields);
@@ -24,6 +25,11 @@ constexpr FieldRule kRequestFields[] = {
     {kExecuteRequestInputs, FieldRule::Kind::kTensors, &kTensorRule}};
 constexpr FieldRule kResponseFields[] = {
     {kExecuteResponseOutputs, FieldRule::Kind::kTensors, &kTensorRule}};
+constexpr FieldRule kGraphInputFields[] = {
+    {v1::GraphInput::kTensorFieldNumber, FieldRule::Kind::kMessage, &kTensorRule}};
+constexpr MessageRule kGraphInputRule = RuleOf<v1::GraphInput>(kGraphInputFields);
+constexpr FieldRule kGraphFields[] = {{v1::ExecuteGraphRequest::kInputsFieldNumber,
+                                       FieldRule::Kind::kTensors, &kGraphInputRule}};
 constexpr FieldRule kPutFields[] = {
     {v1::PutHeader::kTensorFieldNumber, FieldRule::Kind::kMessage, &kTensorRule}};
 
@@ -31,6 +37,7 @@ constexpr FieldRule kPutFields[] = {
 
 constexpr MessageRule kExecuteRequestRule = RuleOf<v1::ExecuteRequest>(kRequestFields);
 constexpr MessageRule kExecuteResponseRule = RuleOf<v1::ExecuteResponse>(kResponseFields);
+constexpr MessageRule kExecuteGraphRequestRule = RuleOf<v1::ExecuteGraphRequest>(kGraphFields);
 constexpr MessageRule kPutHeaderRule = RuleOf<v1::PutHeader>(kPutFields);
 
 void FragmentedBytes::Append(Bytes piece) {
@@ -64,6 +71,10 @@ absl::Status SplitTensors(absl::Span<const Bytes> fragments, int tensor_field,
   return Split(fragments,
                tensor_field == kExecuteRequestInputs ? kExecuteRequestRule : kExecuteResponseRule,
                split);
+}
+
+absl::Status SplitGraph(absl::Span<const Bytes> fragments, SplitMessage* split) {
+  return Split(fragments, kExecuteGraphRequestRule, split);
 }
 
 absl::Status SplitPutHeader(absl::Span<const Bytes> fragments, SplitMessage* split) {

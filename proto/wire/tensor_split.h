@@ -1,4 +1,4 @@
-// Splits an encoded ExecuteRequest or ExecuteResponse, without copying tensor bytes, into a small
+// Splits an encoded ExecuteRequest, ExecuteResponse or ExecuteGraphRequest, without copying tensor bytes, into a small
 // message for protobuf's own parser and the places of each tensor's data. Keeps the order of the
 // tensors.
 #pragma once
@@ -29,6 +29,7 @@ struct FragmentedBytes {
 // Field numbers that SplitTensors needs to know.
 inline constexpr int kExecuteRequestInputs = 3;
 inline constexpr int kExecuteResponseOutputs = 1;
+inline constexpr int kExecuteGraphResponseOutputs = 1;
 
 // Upper bound of the message without tensor data: names, shapes, attributes.
 inline constexpr size_t kHeaderBytesMax = size_t{64} << 10;
@@ -53,6 +54,8 @@ struct SplitMessage {
 // header exceeds kHeaderBytesMax. The parser that reads the header checks the header's own
 // fields.
 absl::Status SplitTensors(absl::Span<const Bytes> fragments, int tensor_field, SplitMessage* split);
+// Likewise an ExecuteGraphRequest, whose inputs' tensors are the elements of `tensor_data`.
+absl::Status SplitGraph(absl::Span<const Bytes> fragments, SplitMessage* split);
 // Likewise a PutHeader, whose tensor's data are the one element of `tensor_data`.
 absl::Status SplitPutHeader(absl::Span<const Bytes> fragments, SplitMessage* split);
 

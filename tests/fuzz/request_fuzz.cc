@@ -1,5 +1,5 @@
-// The first byte chooses the fragments, the others are the message: an ExecuteRequest, and a
-// PutHeader.
+// The first byte chooses the fragments, the others are the message: an ExecuteRequest, an
+// ExecuteGraphRequest, and a PutHeader.
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/targets.h"
 #include "tests/proto/split_check.h"
@@ -10,8 +10,10 @@ std::string FuzzRequest(absl::string_view input) {
   FuzzInput decisions(input);
   const uint8_t fragments = decisions.Byte();
   const absl::string_view message = decisions.Rest();
-  std::string difference = CompareWithProtobuf(message, fragments);
-  return difference.empty() ? ComparePutWithProtobuf(message, fragments) : difference;
+  for (const auto compare : {CompareWithProtobuf, CompareGraphWithProtobuf, ComparePutWithProtobuf})
+    if (std::string difference = compare(message, fragments); !difference.empty())
+      return difference;
+  return "";
 }
 
 }  // namespace warpcall::testing

@@ -53,6 +53,19 @@ std::string TakeData(const wire::SplitMessage& split, v1::ExecuteRequest* whole)
   return "";
 }
 
+std::string TakeData(const wire::SplitMessage& split, v1::ExecuteGraphRequest* whole) {
+  if (static_cast<int>(split.tensor_data.size()) != whole->inputs_size())
+    return absl::StrCat(split.tensor_data.size(), " tensors, protobuf reads ",
+                        whole->inputs_size());
+  for (int i = 0; i < whole->inputs_size(); ++i) {
+    v1::GraphInput& input = *whole->mutable_inputs(i);
+    if (TextOf(split.tensor_data[static_cast<size_t>(i)]) != input.tensor().data())
+      return absl::StrCat("data of input ", i, " differs");
+    if (input.has_tensor()) input.mutable_tensor()->clear_data();
+  }
+  return "";
+}
+
 std::string TakeData(const wire::SplitMessage& split, v1::PutHeader* whole) {
   if (split.tensor_data.size() != 1) return absl::StrCat(split.tensor_data.size(), " tensors");
   if (TextOf(split.tensor_data[0]) != whole->tensor().data()) return "the tensor's data differ";
@@ -89,6 +102,11 @@ std::string TakeData(const wire::SplitMessage& split, inference::ModelInferReque
 absl::Status SplitAs(const v1::ExecuteRequest&, absl::Span<const wire::Bytes> fragments,
                      wire::SplitMessage* split) {
   return wire::SplitTensors(fragments, wire::kExecuteRequestInputs, split);
+}
+
+absl::Status SplitAs(const v1::ExecuteGraphRequest&, absl::Span<const wire::Bytes> fragments,
+                     wire::SplitMessage* split) {
+  return wire::SplitGraph(fragments, split);
 }
 
 absl::Status SplitAs(const v1::PutHeader&, absl::Span<const wire::Bytes> fragments,
@@ -131,6 +149,10 @@ std::string Compare(absl::string_view message, uint32_t seed) {
 
 std::string CompareWithProtobuf(absl::string_view message, uint32_t seed) {
   return Compare<v1::ExecuteRequest>(message, seed);
+}
+
+std::string CompareGraphWithProtobuf(absl::string_view message, uint32_t seed) {
+  return Compare<v1::ExecuteGraphRequest>(message, seed);
 }
 
 std::string ComparePutWithProtobuf(absl::string_view message, uint32_t seed) {

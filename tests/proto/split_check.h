@@ -13,6 +13,8 @@ namespace warpcall::testing {
 // Splits `message`, an ExecuteRequest, cut into fragments at places derived from `seed`, and
 // compares. Returns the difference; empty if the law holds.
 std::string CompareWithProtobuf(absl::string_view message, uint32_t seed);
+// CompareWithProtobuf for an ExecuteGraphRequest.
+std::string CompareGraphWithProtobuf(absl::string_view message, uint32_t seed);
 // CompareWithProtobuf for a PutHeader.
 std::string ComparePutWithProtobuf(absl::string_view message, uint32_t seed);
 // CompareWithProtobuf for a ModelInferRequest.

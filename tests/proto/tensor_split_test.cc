@@ -14,6 +14,7 @@
 namespace warpcall {
 namespace {
 
+using testing::CompareGraphWithProtobuf;
 using testing::ComparePutWithProtobuf;
 using testing::CompareWithProtobuf;
 using testing::Field;
@@ -140,6 +141,33 @@ void ExpectEveryFieldComesThrough(int tensor_field) {
 TEST(TensorSplit, EveryFieldOfTheContractComesThrough) {
   ExpectEveryFieldComesThrough<v1::ExecuteRequest>(wire::kExecuteRequestInputs);
   ExpectEveryFieldComesThrough<v1::ExecuteResponse>(wire::kExecuteResponseOutputs);
+}
+
+TEST(TensorSplit, AgreesOnAGraph) {
+  v1::ExecuteGraphRequest graph;
+  v1::GraphStep& step = *graph.add_steps();
+  step.set_name("h");
+  step.set_kernel("gelu");
+  step.add_inputs("x");
+  graph.add_outputs()->set_name("h");
+  graph.add_inputs()->set_name("x");
+  *graph.mutable_inputs(0)->mutable_tensor() = Sample().inputs(0);
+  graph.add_inputs()->set_name("no_tensor");
+  const std::string whole = graph.SerializeAsString();
+  // protobuf merges a tensor that an input has twice.
+  std::string input = graph.inputs(0).SerializeAsString();
+  const std::string twice = Length(1, input + Length(2, Length(3, "abc")));
+  for (const std::string& message : {whole, whole + whole, twice, whole + twice, std::string()})
+    for (size_t end = 0; end <= message.size(); end += end + 40 < message.size() ? 40 : 1)
+      EXPECT_EQ(CompareGraphWithProtobuf(message.substr(0, end), static_cast<uint32_t>(end)), "")
+          << end;
+  const wire::Bytes bytes(whole);
+  wire::SplitMessage split;
+  ASSERT_TRUE(wire::SplitGraph(absl::MakeConstSpan(&bytes, 1), &split).ok());
+  ASSERT_EQ(split.tensor_data.size(), 2u);
+  EXPECT_EQ(split.tensor_data[0].size, 2400u);
+  EXPECT_EQ(split.tensor_data[1].size, 0u);
+  EXPECT_LT(split.header.size(), 200u);
 }
 
 // Its tensor is no element of a list: given several times it is merged, and the last data count.
