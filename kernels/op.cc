@@ -175,6 +175,8 @@ const char* FamilyName(Family family) {
       return "library";
     case Family::kPushed:
       return "pushed";
+    case Family::kGraph:
+      return "graph";
   }
   return "unknown";
 }

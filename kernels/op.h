@@ -63,14 +63,23 @@ struct NamedAttribute {
   AttributeValue value;
 };
 
-// A problem whose parts fit each other: MakeProblem is the only way in from outside.
+class StepGraph;  // kernels/graph/step_graph.h
+size_t HashOf(const StepGraph& graph);
+bool AreEqual(const StepGraph& a, const StepGraph& b);
+
+// A problem whose parts fit each other: MakeProblem is the only way in from outside, and for graphs
+// ReadGraph of server/transport.
 struct Problem {
   absl::InlinedVector<TensorSpec, 2> inputs;
   absl::InlinedVector<TensorSpec, 1> outputs;
   absl::InlinedVector<AttributeValue, 3> attributes;  // in the op's order, defaults filled in
+  std::shared_ptr<const StepGraph> graph;             // null: a problem of one op
 
   bool operator==(const Problem& other) const {
-    return inputs == other.inputs && outputs == other.outputs && attributes == other.attributes;
+    if (inputs != other.inputs || outputs != other.outputs || attributes != other.attributes)
+      return false;
+    if (graph == nullptr || other.graph == nullptr) return graph == other.graph;
+    return graph == other.graph || AreEqual(*graph, *other.graph);
   }
 
   // Outputs follow from the rest.
@@ -78,7 +87,8 @@ struct Problem {
   friend Hash AbslHashValue(Hash state, const Problem& problem) {
     for (const TensorSpec& spec : problem.inputs)
       state = Hash::combine(std::move(state), spec.data_type, spec.dims);
-    return Hash::combine(std::move(state), problem.attributes);
+    return Hash::combine(std::move(state), problem.attributes,
+                         problem.graph == nullptr ? 0 : HashOf(*problem.graph));
   }
 };
 
@@ -170,7 +180,8 @@ struct Op {
   std::vector<const char*> input_names;
   std::vector<AttributeSpec> attributes;
   // The only shape and attribute check of the op. `problem` has valid inputs and attributes of the
-  // right types; fills problem->outputs.
+  // right types; fills problem->outputs. Null: the server makes the op's problems, and no request
+  // names it.
   absl::Status (*infer_outputs)(Problem* problem);
   Work (*work)(const Problem& problem);
   Independence independence = Independence::kNone;
@@ -217,6 +228,16 @@ struct Operands {
 };
 inline constexpr size_t kOperandAlignmentBytes = 256;
 
+// Times the steps of a graph, in the order of a stream.
+class StepClock {
+ public:
+  virtual ~StepClock() = default;
+  // Once before the first step; a stamp before and one after each step; once after the last.
+  virtual absl::Status Begin(int steps) = 0;
+  virtual absl::Status Stamp() = 0;
+  virtual absl::Status End() = 0;
+};
+
 struct LaunchContext {
   void* stream = nullptr;     // cudaStream_t on a GPU, cpu::ThreadPool* on the CPU
   void* workspace = nullptr;  // the plan's workspace_bytes, aligned like an operand
@@ -224,6 +245,7 @@ struct LaunchContext {
   // row ends with OK, whatever its outputs then hold. Libraries work in pieces that are short
   // enough, as far as they can.
   const StopFlag* stop = nullptr;
+  StepClock* step_clock = nullptr;  // for a graph that times its steps; null: nobody asks
 };
 
 struct LaunchShape {
@@ -237,7 +259,7 @@ struct LaunchShape {
   int64_t local_memory_bytes = 0;   // per thread: what does not fit into its registers
 };
 
-// kPushed: a caller's own, which no catalog has.
+// kPushed: a caller's own, which no catalog has. kGraph: steps, which other rows run.
 enum class Family : uint8_t {
   kReference,
   kCpu,
@@ -247,6 +269,7 @@ enum class Family : uint8_t {
   kCompiled,
   kLibrary,
   kPushed,
+  kGraph,
 };
 const char* FamilyName(Family family);
 

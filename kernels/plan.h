@@ -66,6 +66,9 @@ class Plan {
     return launch_shape_;
   }
 
+  // Of a graph: the plans of its steps, in their order.
+  virtual std::vector<std::shared_ptr<const Plan>> Steps() const { return {}; }
+
   // Returns the plan's sources beside the files of its row, and what they were compiled to.
   virtual std::vector<SourceFile> Sources() const { return {}; }
   // REQUIRES: the plan's device is current.
@@ -85,12 +88,14 @@ using PlanPtr = std::shared_ptr<const Plan>;
 struct Tryout {
   void* stream = nullptr;  // as LaunchContext's; idle, and may be waited for
   const Operands* operands = nullptr;
-  // Memory that stays until the plan is made.
+  // Memory that stays until the plan is made; other memory at each call.
   absl::FunctionRef<absl::StatusOr<void*>(size_t)> workspace;
 };
 
 // Variant number that leaves the choice to the row.
 inline constexpr int kRowsChoice = -1;
+
+class PlanCache;  // kernels/plan_cache.h
 
 // The inputs of planning. `device` and `libraries` outlive the plan, the others the call.
 struct PlanContext {
@@ -102,6 +107,8 @@ struct PlanContext {
   // Null: never set. Once it is set no caller waits for the plan. A row that takes long to plan
   // then gives up with any error, which is not kept.
   const StopFlag* stop = nullptr;
+  // Where a graph finds and keeps the plans of its steps. Null: it makes them for itself.
+  PlanCache* plans = nullptr;
 };
 
 // Returns a `plan` for a row that runs every problem alike: `launch`, with workspace_bytes(problem,

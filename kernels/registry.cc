@@ -61,14 +61,14 @@ void Registry::SetAvailability(int row, Unavailability why_not) {
 }
 
 absl::StatusOr<const Kernel*> Registry::Find(absl::string_view name) const {
+  std::vector<absl::string_view> known;
   for (const Kernel& kernel : kernels_) {
+    if (!kernel.is_named()) continue;
     if (name == kernel.op->name) return &kernel;
+    known.push_back(kernel.op->name);
   }
   return absl::NotFoundError(
-      absl::StrCat("kernel \"", name, "\" is unknown; there are: ",
-                   absl::StrJoin(kernels_, ", ", [](std::string* out, const Kernel& kernel) {
-                     absl::StrAppend(out, kernel.op->name);
-                   })));
+      absl::StrCat("kernel \"", name, "\" is unknown; there are: ", absl::StrJoin(known, ", ")));
 }
 
 std::string PinnedName(const Implementation& row) {

@@ -69,6 +69,9 @@ struct Kernel {
   int id;  // dense, 0 .. kernels().size() - 1
   const Op* op;
   std::vector<int> rows;  // ids, in order of preference
+
+  // False for a kernel whose problems the server makes.
+  bool is_named() const { return op->infer_outputs != nullptr; }
 };
 
 // Filled by the catalogs before the server starts. Afterwards only the rows' availability changes;
@@ -86,7 +89,7 @@ class Registry {
   absl::Span<const Kernel> kernels() const { return kernels_; }
   absl::Span<const Row> rows() const { return rows_; }
 
-  // NOT_FOUND lists the kernels that exist.
+  // The kernel that a request names. NOT_FOUND lists those that exist.
   absl::StatusOr<const Kernel*> Find(absl::string_view name) const;
 
   // OK when `requested` is empty, "auto", a family of `kernel` ("cuda"), or one of its rows: by its

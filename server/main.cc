@@ -214,6 +214,7 @@ CallLimits ToCallLimits(const Config& config, int devices) {
                 limits.message_bytes_max});
   limits.received_bytes_max = memory.received_mib * kMib;
   limits.memory_mib = memory.sum_mib();
+  limits.graph_bytes_max = config.graph_mib * kMib;
   limits.gpus_min = config.gpus_min;
   limits.send_ns_max = static_cast<int64_t>(config.send_seconds * 1e9);
   limits.max_connection_age_ms = static_cast<int>(config.max_connection_age_seconds * 1e3);

@@ -28,8 +28,8 @@ constexpr FieldRule kResponseFields[] = {
 constexpr FieldRule kGraphInputFields[] = {
     {v1::GraphInput::kTensorFieldNumber, FieldRule::Kind::kMessage, &kTensorRule}};
 constexpr MessageRule kGraphInputRule = RuleOf<v1::GraphInput>(kGraphInputFields);
-constexpr FieldRule kGraphFields[] = {{v1::ExecuteGraphRequest::kInputsFieldNumber,
-                                       FieldRule::Kind::kTensors, &kGraphInputRule}};
+constexpr FieldRule kGraphFields[] = {
+    {v1::ExecuteGraphRequest::kInputsFieldNumber, FieldRule::Kind::kTensors, &kGraphInputRule}};
 constexpr FieldRule kPutFields[] = {
     {v1::PutHeader::kTensorFieldNumber, FieldRule::Kind::kMessage, &kTensorRule}};
 
@@ -83,6 +83,13 @@ absl::Status SplitPutHeader(absl::Span<const Bytes> fragments, SplitMessage* spl
     return status;
   split->tensor_data.push_back(std::move(data));
   return absl::OkStatus();
+}
+
+void AppendMessage(int field, absl::Span<const char> message, std::string* out) {
+  WARPCALL_DCHECK(field > 0, field);
+  AppendVarint(Tag(static_cast<uint32_t>(field), kLength), out);
+  AppendVarint(message.size(), out);
+  out->append(message.data(), message.size());
 }
 
 void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::string* out) {

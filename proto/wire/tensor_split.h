@@ -1,6 +1,6 @@
-// Splits an encoded ExecuteRequest, ExecuteResponse or ExecuteGraphRequest, without copying tensor bytes, into a small
-// message for protobuf's own parser and the places of each tensor's data. Keeps the order of the
-// tensors.
+// Splits an encoded ExecuteRequest, ExecuteResponse or ExecuteGraphRequest, without copying tensor
+// bytes, into a small message for protobuf's own parser and the places of each tensor's data. Keeps
+// the order of the tensors.
 #pragma once
 
 #include <cstddef>
@@ -66,6 +66,8 @@ struct TensorPrefix {
   size_t data_bytes = 0;
 };
 
+// Appends to `out` an encoded message as (an element of) `field`.
+void AppendMessage(int field, absl::Span<const char> message, std::string* out);
 // Appends to `out` the encoding of one Tensor as an element of `tensor_field`, except its data
 // bytes, which must follow at once.
 void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::string* out);

@@ -6,8 +6,10 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/graph/graph_plan.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
+#include "server/engine/prediction.h"
 #include "server/engine/refusal.h"
 
 namespace warpcall {
@@ -69,8 +71,11 @@ absl::StatusOr<Candidate> Chooser::Next(absl::Span<const Problem> problems) cons
   if (!exists) return NoSuchDevice();
   if (able.empty()) return Join(reasons);
   // Devices of one kind share their rows' history.
-  const int row = candidates.front().row->id;
-  const int64_t ns = choices_->history->Predict(row, kernel.op->work(problems.front())).ns;
+  const Candidate& first = candidates.front();
+  const int64_t ns =
+      first.graph != nullptr
+          ? Predict(*choices_->history, *first.graph).ns
+          : choices_->history->Predict(first.row->id, kernel.op->work(problems.front())).ns;
   DeviceLoad load = choices_->balancer->Choose(able, ns);
   Candidate& best =
       candidates[static_cast<size_t>(absl::c_find(able, load.device()) - able.begin())];
@@ -81,7 +86,15 @@ absl::StatusOr<Candidate> Chooser::Next(absl::Span<const Problem> problems) cons
 absl::StatusOr<Candidate> Chooser::NextAfter(const Row& row, const absl::Status& refusal,
                                              absl::Span<const Problem> problems) {
   if (choices_ == nullptr || Registry::Pins(row, question_.implementation)) return refusal;
-  refused_.push_back({&row, refusal});
+  refused_.push_back({&row, refusal, std::nullopt});
+  if (!question_.steps.empty()) {
+    const std::optional<int> number = StepOf(refusal);
+    if (!number.has_value()) return refusal;
+    const size_t i = static_cast<size_t>(*number);
+    const Row* const refuser = problems.front().graph->steps()[i].row;
+    if (Registry::Pins(*refuser, question_.steps[i].implementation)) return refusal;
+    refused_.back() = {refuser, refusal, number};
+  }
   absl::StatusOr<Candidate> next = Next(problems);
   if (absl::IsPermissionDenied(next.status())) return refusal;
   return next;
@@ -99,6 +112,7 @@ absl::Status Chooser::CheckDevice(int index) const {
 
 absl::StatusOr<Candidate> Chooser::FindOn(int index, absl::Span<const Problem> problems) const {
   RETURN_IF_ERROR(CheckDevice(index));
+  if (!question_.steps.empty()) return FindStepsOn(index, problems.front());
   const Registry& registry = *choices_->registry;
   const PlanRefusals& known = *choices_->places[static_cast<size_t>(index)].refusals;
   const DeviceProperties& device = Properties(index);
@@ -145,6 +159,33 @@ absl::StatusOr<Candidate> Chooser::FindOn(int index, absl::Span<const Problem> p
   RETURN_IF_ERROR(row.status());
   found.row = *row;
   if (is_auto) found.why = AutoChoice::kOrder;
+  return found;
+}
+
+absl::StatusOr<Candidate> Chooser::FindStepsOn(int device, const Problem& problem) const {
+  WARPCALL_CHECK(
+      problem.graph != nullptr && question_.steps.size() == problem.graph->steps().size(),
+      question_.steps.size());
+  Candidate found;
+  found.device = device;
+  std::vector<const Row*> rows;
+  for (size_t i = 0; i < question_.steps.size(); ++i) {
+    const StepQuestion& step = question_.steps[i];
+    Chooser chooser(choices_, {step.kernel, step.implementation, question_.device,
+                               question_.may_use, question_.may_use_device});
+    for (const Refused& refused : refused_)
+      if (refused.step == static_cast<int>(i)) chooser.refused_.push_back(refused);
+    absl::StatusOr<Candidate> row =
+        chooser.FindOn(device, absl::MakeConstSpan(&problem.graph->steps()[i].problem, 1));
+    if (!row.ok()) return WithPrefix(StepLabel(step.name), row.status());
+    rows.push_back(row->row);
+  }
+  for (const int id : question_.kernel->rows) {
+    const Row& row = choices_->registry->rows()[static_cast<size_t>(id)];
+    if (row.implementation.device_kind == Properties(device).kind) found.row = &row;
+  }
+  WARPCALL_CHECK(found.row != nullptr, device);
+  found.graph = problem.graph->With(rows);
   return found;
 }
 

@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/graph/step_graph.h"
 #include "kernels/registry.h"
 #include "server/engine/balancer.h"
 #include "server/engine/metrics_sink.h"
@@ -36,6 +39,13 @@ struct Choices {
   std::vector<Place> places;  // numbered as in TuningTable and Balancer, in order of preference
 };
 
+// A step of a graph whose row is asked for.
+struct StepQuestion {
+  const Kernel* kernel;
+  std::string name;            // of the step, for messages
+  std::string implementation;  // as Question's
+};
+
 // A request's implementation, device and policy. Views and functions refer to the request.
 struct Question {
   const Kernel* kernel;
@@ -44,6 +54,8 @@ struct Question {
   // Null: the caller may use all of them.
   std::function<bool(const Implementation&)> may_use = nullptr;
   std::function<bool(absl::string_view device)> may_use_device = nullptr;
+  // Of a graph, whose kernel is GraphKernel.
+  absl::Span<const StepQuestion> steps = {};
 };
 
 struct Candidate {
@@ -52,12 +64,14 @@ struct Candidate {
   // The measurement that decided; null: the op's order, or the implementation's name, did.
   std::shared_ptr<const TunedClass> tuned;
   AutoChoice why = AutoChoice::kNone;
+  std::shared_ptr<const StepGraph> graph;  // with the steps' rows; null: the request is no graph
   DeviceLoad load;  // the job's; already on the books, whether or not the job is submitted
 
   void WriteTo(RequestTrace* trace) const {
     trace->row = row->id;
     trace->device = device;
     trace->auto_choice = why;
+    if (graph != nullptr) trace->graph = std::make_shared<GraphRun>(GraphRun{graph});
   }
 };
 
@@ -88,6 +102,7 @@ class Chooser {
   struct Refused {
     const Row* row;
     absl::Status why;
+    std::optional<int> step;  // of a graph: the one whose row refused
   };
 
   const DeviceProperties& Properties(int device) const {
@@ -95,6 +110,8 @@ class Chooser {
   }
   // Returns the best candidate on one healthy and allowed device; without a load.
   absl::StatusOr<Candidate> FindOn(int device, absl::Span<const Problem> problems) const;
+  // As FindOn, for a graph: finds a row for each step.
+  absl::StatusOr<Candidate> FindStepsOn(int device, const Problem& problem) const;
   absl::Status CheckDevice(int device) const;
   absl::Status NoSuchDevice() const;
 

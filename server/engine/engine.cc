@@ -7,6 +7,7 @@
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/execution.h"
+#include "server/engine/prediction.h"
 #include "server/engine/refusal.h"
 
 namespace warpcall {
@@ -69,6 +70,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   Runner& runner = *runners_.emplace_back(
       std::make_unique<Runner>(std::move(device), std::move(staging_memory), options));
   Device* const opened = runner.device.get();
+  opened->SetGraphBytesMax(options.graph_bytes_max);
   LaneShared shared = {opened,    &runner.scheduler, &runner.busy, &runner.refusals,
                        &history_, &copiers_,         &limits_,     [this] { HandleLoss(); }};
   tuning_.AddDevice(opened->properties());
@@ -138,9 +140,7 @@ absl::Status Engine::CheckRoomFor(uint64_t principal) const {
 absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   WARPCALL_CHECK((*job)->device >= 0 && (*job)->device < device_count(), (*job)->device);
   Runner& runner = *runners_[static_cast<size_t>((*job)->device)];
-  const int row = (*job)->row->id;
-  const TimedWork timed = (*job)->timed_work();
-  const ServiceHistory::Prediction prediction = history_.Predict(row, timed);
+  const ServiceHistory::Prediction prediction = Predict(history_, **job);
   (*job)->predicted_ns = prediction.ns;
   (*job)->prediction_measured = prediction.measured();
   (*job)->predicted_ns_at_most = prediction.ns_at_most;
@@ -158,7 +158,7 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   if (!status.ok()) {
     const RejectReason reason = RejectReasonOf(status);
     if (reason == RejectReason::kDeadlineUnmeetable || reason == RejectReason::kRunTime)
-      history_.LowerPrediction(row, timed);
+      LowerPrediction(**job, &history_);
     (*job)->load = DeviceLoad();
     JobEnded();
   }

@@ -46,6 +46,8 @@ struct EngineOptions {
   // Limit of the tensors that stay on each device; negative: the device's own limit.
   int64_t resident_bytes_max = -1;
   Residents::Options residents = {};  // the clock is the engine's
+  // Memory that each lane may keep for graphs.
+  size_t graph_bytes_max = size_t{256} << 20;
   // Threads that copy large inputs, including the lane's own.
   int copy_threads = 1;
   // Longest that a job may hold its lane: work known to take longer is refused, a job that does

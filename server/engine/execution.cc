@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "kernels/graph/step_graph.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/phases.h"
@@ -43,6 +45,21 @@ size_t OperandBytes(const Problem& problem) {
   return bytes;
 }
 
+size_t AlignedBytes(size_t bytes) {
+  return CeilDivide(static_cast<int64_t>(bytes), kOperandAlignmentBytes) * kOperandAlignmentBytes;
+}
+
+bool KeepsAny(const Job& job) {
+  for (size_t i = job.problem.inputs.size(); i < job.residents.size(); ++i)
+    if (job.IsResident(i)) return true;
+  return false;
+}
+
+bool HasFewCopies(const Job& job) {
+  return job.problem.inputs.size() <= RecordedCopies::kCountMax &&
+         job.problem.outputs.size() <= RecordedCopies::kCountMax;
+}
+
 }  // namespace
 
 absl::Status RefuseForMemory(absl::Status status) {
@@ -61,6 +78,8 @@ struct Execution::Placement {
   size_t workspace_bytes = 0;
   absl::InlinedVector<Buffer, 3> device_memory;
   bool repeats = true;  // all of this lies at the same place when the job comes again
+  bool is_in_graph_memory = false;
+  bool records_copies = true;  // with the kernels; else they are made around a recording
   // Indexed by Cut::KindOf; kept until the device is done with the job.
   PlanPtr plans[2];
 };
@@ -104,7 +123,8 @@ Execution::Execution(Device* device, std::unique_ptr<Stream> stream, Clock clock
     : device_(device),
       stream_(std::move(stream)),
       clock_(std::move(clock)),
-      repeats_(stream_.get()) {
+      repeats_(stream_.get()),
+      graph_memory_(stream_.get(), device_->graph_bytes_max()) {
   WARPCALL_DCHECK(device_ != nullptr && stream_ != nullptr && clock_ != nullptr);
 }
 
@@ -152,6 +172,12 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
   for (const StagingRange& range : staging) copied_bytes += range.bytes;
   // A recording copies no more.
   const bool is_small = copied_bytes <= RecordedCopies::kBytesMax;
+  char* place = FindGraphPlace(job, staging, cut);
+  placement.is_in_graph_memory = place != nullptr;
+  placement.records_copies = place == nullptr || (is_small && !KeepsAny(job) && HasFewCopies(job));
+  const auto take_place = [&place](size_t bytes) {
+    return std::exchange(place, place + AlignedBytes(bytes));
+  };
   for (size_t i = 0; i < staging.size(); ++i) {
     if (job.IsResident(i)) {
       RETURN_IF_ERROR(job.residents[i].content->Allocate(
@@ -159,6 +185,11 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
       placement.staging.push_back(nullptr);
       placement.operands.push_back(job.residents[i].data());
       placement.bytes.push_back(job.residents[i].bytes());
+      // What stays is copied there from memory that is the same the next time.
+      if (place != nullptr && i >= job.problem.inputs.size()) {
+        placement.staging.back() = placement.operands.back();
+        placement.operands.back() = take_place(placement.bytes.back());
+      }
       continue;
     }
     const StagingRange& range = staging[i];
@@ -166,6 +197,10 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
     placement.operands.push_back(range.data);
     placement.bytes.push_back(range.bytes);
     if (!cut.mirrored) continue;
+    if (place != nullptr) {
+      placement.operands.back() = take_place(range.bytes);
+      continue;
+    }
     if (is_small) {
       ASSIGN_OR_RETURN(char* const fixed, TakeFixed(range.bytes));
       if (fixed != nullptr) {
@@ -194,7 +229,11 @@ absl::Status Execution::MakePlans(const Job& job, const Cut& cut, Placement* pla
   };
   RETURN_IF_ERROR(make(0));
   if (!cut.parts.empty()) RETURN_IF_ERROR(make(cut.rounds.count - 1));
-  ASSIGN_OR_RETURN(placement->workspace, TakeFixed(workspace_bytes));
+  if (placement->is_in_graph_memory) {
+    placement->workspace = graph_memory_.Workspace(workspace_bytes);
+  } else {
+    ASSIGN_OR_RETURN(placement->workspace, TakeFixed(workspace_bytes));
+  }
   if (placement->workspace == nullptr && workspace_bytes > 0) {
     ASSIGN_OR_RETURN(placement->workspace, Workspace(workspace_bytes));
     placement->repeats = false;
@@ -203,8 +242,22 @@ absl::Status Execution::MakePlans(const Job& job, const Cut& cut, Placement* pla
   return absl::OkStatus();
 }
 
+char* Execution::FindGraphPlace(const Job& job, absl::Span<const StagingRange> staging,
+                                const Cut& cut) {
+  if (job.problem.graph == nullptr || !cut.mirrored || !stream_->records()) return nullptr;
+  size_t bytes = 0;
+  for (size_t i = 0; i < staging.size(); ++i) {
+    if (!job.IsResident(i))
+      bytes += AlignedBytes(staging[i].bytes);
+    else if (i >= job.problem.inputs.size())
+      bytes += AlignedBytes(job.residents[i].bytes());
+  }
+  const GraphMemory::Place* const place = graph_memory_.Find(job.problem, bytes);
+  return place == nullptr ? nullptr : static_cast<char*>(place->operands.data());
+}
+
 absl::StatusOr<char*> Execution::TakeFixed(size_t bytes) {
-  const size_t aligned = CeilDivide(bytes, kOperandAlignmentBytes) * kOperandAlignmentBytes;
+  const size_t aligned = AlignedBytes(bytes);
   if (!stream_->records() || aligned == 0 || fixed_used_ + aligned > kFixedBytes) return nullptr;
   if (fixed_.data() == nullptr) {
     ASSIGN_OR_RETURN(fixed_, stream_->AllocateMemory(kFixedBytes));
@@ -216,8 +269,18 @@ absl::StatusOr<char*> Execution::TakeFixed(size_t bytes) {
 
 absl::StatusOr<PlanPtr> Execution::MakePlan(const Job& job, const Piece& piece) {
   const Phase phase("prepare", job.key.id);
-  const auto workspace = [this](size_t bytes) { return Workspace(bytes); };
-  return MakePlanOn({stream_.get(), &device_->properties(), &piece.operands, workspace, job.watch},
+  std::vector<Buffer> memory;
+  const auto workspace = [&](size_t bytes) -> absl::StatusOr<void*> {
+    if (bytes == 0) return nullptr;
+    ASSIGN_OR_RETURN(Buffer buffer, stream_->AllocateMemory(bytes));
+    return memory.emplace_back(std::move(buffer)).data();
+  };
+  return MakePlanOn({.stream = stream_.get(),
+                     .device = &device_->properties(),
+                     .operands = &piece.operands,
+                     .workspace = workspace,
+                     .stop = job.watch,
+                     .plans = &device_->plans()},
                     job.row->implementation, piece.problem);
 }
 
@@ -236,6 +299,7 @@ LaunchContext Execution::ContextOf(const Job& job, const Placement& placement) c
   context.stream = stream_->native_handle();
   context.workspace = placement.workspace;
   context.stop = job.watch;
+  context.step_clock = stream_->step_clock();
   return context;
 }
 
@@ -251,6 +315,8 @@ absl::Status Execution::RunPlaced(const Job& job, const Cut& cut, const Placemen
   trace.h2d_ns = times.h2d_ns;
   trace.kernel_ns = times.kernel_ns;
   trace.d2h_ns = times.d2h_ns;
+  if (trace.graph != nullptr && trace.graph->graph->times_steps())
+    trace.graph->step_ns = stream_->StepTimes();
   return absl::OkStatus();
 }
 
@@ -261,29 +327,37 @@ absl::Status Execution::Wait(const Job& job) {
 
 absl::Status Execution::Enqueue(const Job& job, const Placement& placement, const Cut& cut) {
   const Phase phase("enqueue", job.key.id);
-  if (placement.plans[0]->traits().may_be_replayed && placement.repeats && cut.rounds.count == 1 &&
-      stream_->records()) {
-    const Piece piece(placement, cut, 0);
-    Operands homes;
-    for (size_t i = 0; i < piece.operands.inputs.size(); ++i)
-      homes.inputs.push_back(placement.Home(i));
-    for (size_t i = 0; i < piece.operands.outputs.size(); ++i)
-      homes.outputs.push_back(placement.Home(piece.operands.inputs.size() + i));
-    const int recording = repeats_.RecordingOf(placement.plans[0], homes,
-                                               [&] { return Record(job, placement, piece); });
-    if (recording >= 0) return stream_->Replay(recording);
-  }
+  const int recording = RecordingOf(job, placement, cut);
+  if (job.trace->graph != nullptr) job.trace->graph->replayed = recording >= 0;
+  if (recording >= 0 && placement.records_copies) return stream_->Replay(recording);
   RETURN_IF_ERROR(stream_->Begin(static_cast<int>(cut.rounds.count)));
   for (int64_t round = 0; round < cut.rounds.count; ++round)
-    RETURN_IF_ERROR(EnqueueRound(job, placement, cut, round));
+    RETURN_IF_ERROR(EnqueueRound(job, placement, cut, {round, recording}));
   return absl::OkStatus();
+}
+
+int Execution::RecordingOf(const Job& job, const Placement& placement, const Cut& cut) {
+  if (!placement.plans[0]->traits().may_be_replayed || !placement.repeats ||
+      cut.rounds.count != 1 || !stream_->records())
+    return -1;
+  const Piece piece(placement, cut, 0);
+  const auto place_of = [&placement](size_t i) {
+    return placement.records_copies ? placement.Home(i) : placement.operands[i];
+  };
+  Operands places;
+  for (size_t i = 0; i < piece.operands.inputs.size(); ++i) places.inputs.push_back(place_of(i));
+  for (size_t i = 0; i < piece.operands.outputs.size(); ++i)
+    places.outputs.push_back(place_of(piece.operands.inputs.size() + i));
+  places.outputs.push_back(placement.workspace);
+  return repeats_.RecordingOf(placement.plans[0], places,
+                              [&] { return Record(job, placement, piece); });
 }
 
 absl::StatusOr<int> Execution::Record(const Job& job, const Placement& placement,
                                       const Piece& piece) {
   RecordedCopies copies;
   const size_t input_count = piece.operands.inputs.size();
-  for (size_t i = 0; i < placement.operands.size(); ++i) {
+  for (size_t i = 0; placement.records_copies && i < placement.operands.size(); ++i) {
     char* const staging = placement.staging[i];
     char* const operand = placement.operands[i];
     if (staging == nullptr || staging == operand) continue;
@@ -298,7 +372,8 @@ absl::StatusOr<int> Execution::Record(const Job& job, const Placement& placement
 }
 
 absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
-                                     int64_t round) {
+                                     const Round& of) {
+  const int64_t round = of.number;
   const Piece piece(placement, cut, round);
   const size_t input_count = piece.problem.inputs.size();
   RETURN_IF_ERROR(stream_->Mark(Milestone::kStart));
@@ -308,10 +383,11 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
                                           placement.staging[i] + piece.offsets[i], piece.bytes[i]));
   }
   RETURN_IF_ERROR(stream_->Mark(Milestone::kInputsReady));
-  RETURN_IF_ERROR(Launch(job, piece, placement));
+  RETURN_IF_ERROR(of.recording >= 0 ? stream_->ReplayInRound(of.recording)
+                                    : Launch(job, piece, placement));
   RETURN_IF_ERROR(stream_->Mark(Milestone::kKernelDone));
   for (size_t i = input_count; cut.mirrored && i < piece.offsets.size(); ++i)
-    if (!job.IsResident(i))
+    if (placement.staging[i] != nullptr)
       RETURN_IF_ERROR(stream_->CopyToStaging(placement.staging[i] + piece.offsets[i],
                                              placement.operands[i] + piece.offsets[i],
                                              piece.bytes[i]));
@@ -331,6 +407,12 @@ absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placeme
 absl::Status Execution::RecordShape(const Job& job, const Placement& placement, const Cut& cut) {
   ASSIGN_OR_RETURN(job.trace->launch, placement.plans[0]->shape());
   job.trace->launch.gpu_kernels *= static_cast<int32_t>(cut.rounds.count);
+  if (job.trace->graph == nullptr) return absl::OkStatus();
+  std::vector<LaunchShape>& launches = job.trace->graph->launches;
+  launches.clear();
+  for (const PlanPtr& step : placement.plans[0]->Steps()) {
+    ASSIGN_OR_RETURN(launches.emplace_back(), step->shape());
+  }
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/plan.h"
 #include "server/engine/clock.h"
 #include "server/engine/executor.h"
+#include "server/engine/graph_memory.h"
 #include "server/engine/job.h"
 #include "server/engine/repeats.h"
 #include "server/engine/rounds.h"
@@ -42,11 +43,19 @@ class Execution final : public Executor {
   // Memory of the device that a job has at the same place when it repeats; null if there is not
   // enough of it, or if the stream records nothing.
   absl::StatusOr<char*> TakeFixed(size_t bytes);
+  // Where a graph's operands lie whenever it comes, one behind the other; null: nowhere.
+  char* FindGraphPlace(const Job& job, absl::Span<const StagingRange> staging, const Cut& cut);
+  // The recording of what the job repeats, which may just have been made; -1: none.
+  int RecordingOf(const Job& job, const Placement& placement, const Cut& cut);
   absl::StatusOr<int> Record(const Job& job, const Placement& placement, const Piece& piece);
   absl::Status RunPlaced(const Job& job, const Cut& cut, const Placement& placement);
   absl::Status Enqueue(const Job& job, const Placement& placement, const Cut& cut);
+  struct Round {
+    int64_t number;
+    int recording;  // of its kernels; -1: none
+  };
   absl::Status EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
-                            int64_t round);
+                            const Round& of);
   absl::Status Launch(const Job& job, const Piece& piece, const Placement& placement);
   absl::Status Wait(const Job& job);
   absl::Status RecordShape(const Job& job, const Placement& placement, const Cut& cut);
@@ -56,6 +65,7 @@ class Execution final : public Executor {
   const std::unique_ptr<Stream> stream_;
   const Clock clock_;
   Repeats repeats_;
+  GraphMemory graph_memory_;
   Buffer workspace_;       // kept between jobs while small, but where memory is pooled
   Buffer fixed_;           // for operands and workspaces of small jobs
   size_t fixed_used_ = 0;  // by the job that runs

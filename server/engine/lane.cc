@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "kernels/graph/graph_plan.h"
+#include "kernels/graph/step_graph.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/host_copy.h"
 #include "server/engine/phases.h"
+#include "server/engine/prediction.h"
 #include "server/log/log.h"
 
 namespace warpcall {
@@ -126,13 +129,7 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
   while (true) {
     absl::Status status = executor_->Run(job, staging);
     if (!IsPlanRefusal(status)) return status;
-    if (shared_.refusals->Add(*job.row, job.problem, status))
-      Log(LogLevel::kWarning, "an implementation refuses what it was chosen for: its first time",
-          {{"kernel", job.op == nullptr ? "" : job.op->name},
-           {"implementation", FamilyName(job.row->implementation.family)},
-           {"variant", job.row->implementation.name},
-           {"device", shared_.device->properties().name},
-           {"error", status.message()}});
+    RecordRefusal(job, status);
     const absl::StatusOr<Candidate> next =
         job.chooser.NextAfter(*job.row, status, absl::MakeConstSpan(&job.problem, 1));
     if (!next.ok()) {
@@ -141,10 +138,31 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
       return next.status();
     }
     job.row = next->row;
+    if (next->graph != nullptr) job.problem.graph = next->graph;
     next->WriteTo(job.trace);
-    RETURN_IF_ERROR(CheckRunTime(shared_.history->Predict(job.row->id, job.timed_work()),
-                                 shared_.limits->run_ns_max));
+    RETURN_IF_ERROR(CheckRunTime(Predict(*shared_.history, job), shared_.limits->run_ns_max));
   }
+}
+
+void Lane::RecordRefusal(const Job& job, const absl::Status& refusal) {
+  const Op* op = job.op;
+  const Row* row = job.row;
+  const Problem* problem = &job.problem;
+  if (job.problem.graph != nullptr) {
+    const std::optional<int> number = StepOf(refusal);
+    if (!number.has_value()) return;
+    const Step& step = job.problem.graph->steps()[static_cast<size_t>(*number)];
+    op = step.op;
+    row = step.row;
+    problem = &step.problem;
+  }
+  if (!shared_.refusals->Add(*row, *problem, refusal)) return;
+  Log(LogLevel::kWarning, "an implementation refuses what it was chosen for: its first time",
+      {{"kernel", op == nullptr ? "" : op->name},
+       {"implementation", FamilyName(row->implementation.family)},
+       {"variant", row->implementation.name},
+       {"device", shared_.device->properties().name},
+       {"error", refusal.message()}});
 }
 
 void Lane::End(absl::Status status) {

@@ -71,6 +71,8 @@ class Lane {
   void CopyIn(Job& job);
   // Runs the job's implementation; while one refuses, the next that the job may use.
   absl::Status RunSomeRow(Job& job, absl::Span<const StagingRange> staging);
+  // So that no request gets the row again for such a problem: the job's, or a step's of its graph.
+  void RecordRefusal(const Job& job, const absl::Status& refusal);
 
   const LaneShared shared_;
   const std::unique_ptr<Executor> executor_;

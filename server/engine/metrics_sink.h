@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/multiply_adds.h"
@@ -28,6 +30,15 @@ inline constexpr int kResidentEndCount = 4;
 const char* ResidentEndName(ResidentEnd why);
 
 using TraceId = std::array<uint8_t, 16>;  // W3C Trace Context
+
+// How the steps of a graph ran.
+struct GraphRun {
+  std::shared_ptr<const StepGraph> graph;
+  std::vector<LaunchShape> launches = {};  // by step; empty until they are known
+  std::vector<int64_t> step_ns = {};       // by step; empty unless the graph times its steps
+  std::vector<std::string> names = {};     // by step; in the record of a traced request
+  bool replayed = false;                   // as one recording
+};
 
 // The life of one request, filled in as it advances. Fields that it did not reach keep their
 // defaults.
@@ -56,7 +67,8 @@ struct RequestTrace {
   int64_t copy_out_bytes = 0;
   Work work;
   LaunchShape launch;
-  TraceId trace_id = {};  // all 0: not traced
+  std::shared_ptr<GraphRun> graph;  // null: the request is no graph
+  TraceId trace_id = {};            // all 0: not traced
 };
 
 // Calls that measure devices instead of using them: the label `method` of

@@ -26,8 +26,8 @@ struct Preparation {
 // The preparations of one device. Thread-safe.
 class Preparations {
  public:
-  // Returns null when `row` is planned in no time. `restarts` is the number of times that the
-  // device was restarted; each restart loses all preparations.
+  // Returns null when `row` is planned in no time, or each step of a graph is. `restarts` is the
+  // number of times that the device was restarted; each restart loses all preparations.
   std::shared_ptr<Preparation> Of(const Row& row, const Problem& problem, int64_t restarts);
 
  private:

@@ -94,4 +94,14 @@ absl::Status RefuseFor(RejectReason reason, absl::Status status) {
 
 RejectReason RejectReasonOf(const absl::Status& status) { return Read(status).reason; }
 
+absl::Status WithPrefix(absl::string_view prefix, const absl::Status& status) {
+  absl::Status prefixed(status.code(), absl::StrCat(prefix, ": ", status.message()));
+  status.ForEachPayload([&prefixed](absl::string_view url, const absl::Cord& payload) {
+    prefixed.SetPayload(url, payload);
+  });
+  return prefixed;
+}
+
+std::string StepLabel(absl::string_view name) { return absl::StrCat("step \"", name, "\""); }
+
 }  // namespace warpcall

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace warpcall {
 
@@ -54,5 +56,10 @@ inline absl::Status RefuseFor(RejectReason reason, absl::Status status, int64_t 
   return RefuseFor(reason, WithRetryPushback(std::move(status), pushback_ms));
 }
 RejectReason RejectReasonOf(const absl::Status& status);
+
+// Returns an error as it is but for "PREFIX: " before its message.
+absl::Status WithPrefix(absl::string_view prefix, const absl::Status& status);
+// "step \"NAME\"": the prefix of an error of a graph's step.
+std::string StepLabel(absl::string_view name);
 
 }  // namespace warpcall

@@ -146,7 +146,7 @@ void AddLimits(CLI::App* app, Config* config) {
       ->check(Between(0.1, 86400.0));
 }
 
-// Limits of tensors that stay on devices.
+// Limits of tensors that stay on devices, and of graphs.
 void AddResidentLimits(CLI::App* app, Config* config) {
   app->add_option("--resident_mib", config->resident_mib,
                   "Memory of each device for tensors that stay there between requests, MiB; "
@@ -161,6 +161,10 @@ void AddResidentLimits(CLI::App* app, Config* config) {
                   "Longest such time that a caller may ask for, seconds; at least "
                   "resident_ttl_seconds")
       ->check(Between(0.1, 31536000.0));
+  app->add_option("--graph_mib", config->graph_mib,
+                  "Memory of the device that each lane may use for graphs, MiB: intermediate "
+                  "results, and what repeated graphs keep on a GPU")
+      ->check(Between(int64_t{1}, int64_t{1} << 20));
 }
 
 void AddInspectionLimits(CLI::App* app, Config* config) {

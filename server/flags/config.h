@@ -36,6 +36,7 @@ struct Config {
   int64_t reception_mib = 2048;
   int64_t benchmark_mib = 8192;
   int64_t resident_mib = -1;  // less than 0: not given
+  int64_t graph_mib = 256;
   double resident_ttl_seconds = 600;
   double resident_ttl_seconds_max = 86400;
   double lame_duck_seconds = 5;

@@ -308,6 +308,12 @@ void PrometheusSink::AddOtherSeries() {
                        "Tensor bytes that the host copied between requests and staging.");
   copied_in_ = series_->AddSeries({{"where", "copy_in"}});
   copied_out_ = series_->AddSeries({{"where", "copy_out"}});
+  series_->BeginFamily(Kind::kCounter, "warpcall_graph_replays_total",
+                       "Graphs that a device replayed as one recording.");
+  for (size_t i = 0; i < options_.devices.size(); ++i) {
+    const Cell cell = series_->AddSeries({{"device", options_.devices[i].name}});
+    if (i == 0) graph_replays_ = cell;
+  }
 }
 
 void PrometheusSink::AddInspectionSeries(const Registry& registry) {
@@ -384,6 +390,9 @@ void PrometheusSink::Record(const RequestTrace& trace) {
   CountChoice(trace);
   RecordTransfer(trace);
   if (trace.ran) RecordRun(trace);
+  if (trace.ran && trace.graph != nullptr && trace.graph->replayed &&
+      InRange(trace.device, static_cast<int>(options_.devices.size())))
+    series_->Add(graph_replays_ + static_cast<uint32_t>(trace.device), 1);
 }
 
 void PrometheusSink::RecordTransfer(const RequestTrace& trace) {

@@ -183,7 +183,8 @@ class PrometheusSink final : public MetricsSink {
   uint32_t push_durations_ = 0;     // per stage
   uint32_t copied_in_ = 0;
   uint32_t copied_out_ = 0;
-  std::vector<RunCells> runs_;  // per row, per device
+  uint32_t graph_replays_ = 0;  // of the first device
+  std::vector<RunCells> runs_;        // per row, per device
   std::vector<uint32_t> pair_of_row_;
   uint32_t pair_count_ = 0;          // pairs of kernel and implementation
   std::vector<int> kernel_of_pair_;  // of all pairs that Record numbers; kernel_count_: none

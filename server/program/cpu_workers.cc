@@ -34,6 +34,7 @@ absl::Status RunCpuWorker(const DeviceOptions& options, const process::Channel& 
   AddKernels(&registry);
   if (options.fault_injection) AddFaultInjection(&registry);
   CpuDevice device(CpuDevice::UsableThreads(), options.selection);
+  device.SetGraphBytesMax(options.graph_bytes_max);
   return worker::ServeDevice(worker::InheritedEnds(parent, options.lanes_per_device),
                              {.registry = &registry,
                               .device = &device,

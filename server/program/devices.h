@@ -29,6 +29,7 @@ struct DeviceOptions {
   std::string selection = "auto";  // device names, comma-separated, or "auto": all
   int lanes_per_device = 1;
   bool fault_injection = false;
+  size_t graph_bytes_max = size_t{256} << 20;  // that a lane may keep for graphs
   std::string compile_cache = {};  // a folder; empty: code compiled at run time is not kept
   // Runs the CPU's threads at normal priority, so that measured times are those of the kernels and
   // not of the scheduler.

@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/graph/step_graph.h"
 #include "proto/common/status_macros.h"
 #include "server/log/log.h"
 #include "server/program/cpu_workers.h"
@@ -8,7 +9,10 @@
 #include "server/worker/process.h"
 
 namespace warpcall {
-void AddKernels(Registry* registry) { AddCpuKernels(registry); }
+void AddKernels(Registry* registry) {
+  AddCpuKernels(registry);
+  AddGraphKernel({DeviceKind::kCpu}, registry);
+}
 
 void AddFaultInjection(Registry* registry) { AddBrokenKernels(registry); }
 

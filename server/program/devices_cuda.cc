@@ -5,6 +5,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/multiply_adds.h"
+#include "kernels/graph/step_graph.h"
 #include "kernels/pushed/pushed_plan.h"
 #include "proto/common/status_macros.h"
 #include "server/log/log.h"
@@ -86,6 +87,7 @@ absl::Status Serve(const worker::Ends& ends, const DeviceOptions& options) {
   ASSIGN_OR_RETURN(ordinal, OrdinalOf(options.selection));
   std::unique_ptr<CudaDevice> device;
   ASSIGN_OR_RETURN(device, CudaDevice::Open(ordinal, options.compile_cache));
+  device->SetGraphBytesMax(options.graph_bytes_max);
   return worker::ServeDevice(
       ends, {.registry = &registry,
              .device = device.get(),
@@ -108,6 +110,7 @@ class NvmlGpuMonitor final : public GpuMonitor {
 void AddKernels(Registry* registry) {
   AddCudaKernels(registry);
   AddCpuKernels(registry);
+  AddGraphKernel({DeviceKind::kCuda, DeviceKind::kCpu}, registry);
 }
 
 void AddFaultInjection(Registry* registry) {

@@ -46,6 +46,7 @@ DeviceOptions ToDeviceOptions(const Config& config) {
   options.fault_injection = config.tests.fault_injection;
   options.cpu_workers = config.tests.cpu_workers;
   options.compile_cache = config.compile_cache;
+  options.graph_bytes_max = static_cast<size_t>(config.graph_mib * kMib);
   return options;
 }
 
@@ -55,6 +56,7 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.lanes_per_gpu = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerGpu;
   options.staging_bytes = static_cast<size_t>(config.staging_mib * kMib);
   if (config.resident_mib >= 0) options.resident_bytes_max = config.resident_mib * kMib;
+  options.graph_bytes_max = static_cast<size_t>(config.graph_mib * kMib);
   options.residents.ttl_ns = static_cast<int64_t>(config.resident_ttl_seconds * 1e9);
   options.residents.ttl_ns_max = static_cast<int64_t>(config.resident_ttl_seconds_max * 1e9);
   options.queue = {config.queue_limit, config.queue_mib * kMib,

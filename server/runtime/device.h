@@ -68,8 +68,9 @@ struct StreamTimes {
 };
 
 struct RecordedCopies {
-  // Most bytes of all inputs, or of all outputs.
+  // Most bytes of all inputs, or of all outputs, and most copies of either.
   static constexpr size_t kBytesMax = size_t{64} << 10;
+  static constexpr size_t kCountMax = 8;
 
   struct Copy {
     void* to;
@@ -111,6 +112,11 @@ class Stream {
   // Times of the rounds since Begin, or of the replay, once Synchronize has returned.
   virtual StreamTimes Times() = 0;
 
+  // Times the steps of a graph within a round. Null: the stream can't.
+  virtual StepClock* step_clock() { return nullptr; }
+  // Their times in nanoseconds since the clock's Begin, once Synchronize has returned.
+  virtual std::vector<int64_t> StepTimes() { return {}; }
+
   // Returns true if launches can be recorded, for replays that cost less and are timed without the
   // gaps between calls.
   virtual bool records() const { return false; }
@@ -121,6 +127,8 @@ class Stream {
   virtual absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue,
                                      const RecordedCopies& copies);
   virtual absl::Status Replay(int recording);
+  // Replays a recording without copies as the kernels of a round.
+  virtual absl::Status ReplayInRound(int recording);
   virtual void Forget(int recording);
 };
 
@@ -134,6 +142,9 @@ inline absl::StatusOr<int> Stream::Record(absl::FunctionRef<absl::Status()>,
   return absl::UnimplementedError("this device records no launches");
 }
 inline absl::Status Stream::Replay(int) {
+  return absl::UnimplementedError("this device records no launches");
+}
+inline absl::Status Stream::ReplayInRound(int) {
   return absl::UnimplementedError("this device records no launches");
 }
 inline void Stream::Forget(int) {}
@@ -236,8 +247,13 @@ class Device {
   // The plans of its implementations for the problems seen so far.
   PlanCache& plans() { return plans_; }
 
+  // Memory that each stream may keep for graphs. Set before there are streams.
+  void SetGraphBytesMax(size_t bytes) { graph_bytes_max_ = bytes; }
+  size_t graph_bytes_max() const { return graph_bytes_max_; }
+
  private:
   PlanCache plans_;
+  size_t graph_bytes_max_ = size_t{256} << 20;
 };
 
 }  // namespace warpcall

@@ -19,6 +19,7 @@ struct PlanSite {
   // Memory on the device that stays until the plan is made.
   absl::FunctionRef<absl::StatusOr<void*>(size_t)> workspace;
   const StopFlag* stop = nullptr;  // PlanContext's
+  PlanCache* plans = nullptr;      // likewise
 };
 
 inline absl::StatusOr<PlanPtr> MakePlanOn(const PlanSite& site, const Implementation& row,
@@ -28,7 +29,8 @@ inline absl::StatusOr<PlanPtr> MakePlanOn(const PlanSite& site, const Implementa
   return row.plan(problem, {.device = site.device,
                             .libraries = site.stream->libraries(),
                             .tryout = &tryout,
-                            .stop = site.stop});
+                            .stop = site.stop,
+                            .plans = site.plans});
 }
 
 }  // namespace warpcall

@@ -121,6 +121,7 @@ void Call::Cancel() {
 }
 
 void Call::Answer(absl::Status status, StagingBuffers outputs) {
+  status = request_.NameStep(status);
   if (status.ok() && cancelled_.load())
     status = absl::CancelledError("the client went away while the device worked");
   if (status.ok()) status = codec_->Encode(&request_, std::move(outputs), response_);

@@ -4,6 +4,7 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <optional>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/op.h"
+#include "server/engine/chooser.h"
 #include "server/engine/clock.h"
 #include "server/engine/job.h"
 #include "server/engine/metrics_sink.h"
@@ -32,6 +34,10 @@ struct CallSpec {
   // The outputs stay on the device.
   bool keep_outputs = false;
   Residents::Terms keep_terms = {};
+  // Of a graph, in place of a kernel and an implementation.
+  std::vector<StepQuestion> steps = {};
+  // Of a graph, by output: the terms of those that stay.
+  std::vector<std::optional<Residents::Terms>> keeps = {};
 };
 
 using JobInputs = absl::InlinedVector<InputPieces, 2>;

@@ -16,6 +16,9 @@ namespace {
 
 // The header of a response with one output of a few dimensions.
 constexpr size_t kHeaderBytesUsual = 256;
+// The outputs' field in either response.
+constexpr int kOutputs = wire::kExecuteResponseOutputs;
+static_assert(kOutputs == wire::kExecuteGraphResponseOutputs);
 
 std::string InputLabel(size_t number) { return absl::StrCat("input ", number); }
 
@@ -59,9 +62,9 @@ TensorSpec SpecOf(const v1::Tensor& tensor) {
 }
 
 // Gives the input the type and the shape of `content`, unless it has them.
-absl::Status Complete(size_t number, const ResidentContent& content, v1::Tensor* input) {
+absl::Status Complete(absl::string_view label, const ResidentContent& content, v1::Tensor* input) {
   if (input->data_type() != v1::DATA_TYPE_UNSPECIFIED || !input->shape().empty())
-    RETURN_IF_ERROR(CheckStated(InputLabel(number), SpecOf(*input), content));
+    RETURN_IF_ERROR(CheckStated(label, SpecOf(*input), content));
   input->set_data_type(static_cast<v1::DataType>(content.spec().data_type));
   input->mutable_shape()->Assign(content.spec().dims.begin(), content.spec().dims.end());
   return absl::OkStatus();
@@ -79,16 +82,22 @@ absl::StatusOr<Problem> ProblemOf(
                      ToDataType(input.data_type(), [&] { return InputLabel(specs.size() - 1); }));
     spec.dims.assign(input.shape().begin(), input.shape().end());
   }
+  return ToProblem(specs, attributes, op);
+}
+
+}  // namespace
+
+absl::StatusOr<Problem> ToProblem(
+    absl::Span<const TensorSpec> inputs,
+    const google::protobuf::Map<std::string, v1::Attribute>& attributes, const Op& op) {
   absl::InlinedVector<NamedAttribute, 3> named_attributes;
   for (const auto& [name, attribute] : attributes) {
     NamedAttribute& named = named_attributes.emplace_back();
     named.name = name;
     ASSIGN_OR_RETURN(named.value, ToAttributeValue(name, attribute));
   }
-  return MakeProblem(op, specs, named_attributes);
+  return MakeProblem(op, inputs, named_attributes);
 }
-
-}  // namespace
 
 absl::Status ExecuteCodec::Decode(const grpc::ByteBuffer& message) {
   RETURN_IF_ERROR(DumpSlices(message, &slices_));
@@ -111,19 +120,36 @@ void ExecuteCodec::ReleaseInputs() {
 }
 
 absl::Status ExecuteCodec::FindResidents(Residents* residents, absl::string_view owner) {
-  absl::InlinedVector<absl::string_view, 2> handles;
-  for (const v1::Tensor& input : header_->inputs()) {
-    const size_t i = handles.size();
-    if (!input.handle().empty() && i < input_count() && data(i).size > 0)
-      return absl::InvalidArgumentError(
-          absl::StrCat("input ", i, " has both a handle and ", data(i).size, " bytes of data"));
-    handles.push_back(input.handle());
+  absl::InlinedVector<NamedInput, 4> inputs;
+  for (v1::Tensor& input : *header_->mutable_inputs()) {
+    const size_t i = inputs.size();
+    inputs.push_back({InputLabel(i), &input, i < input_count() ? data(i).size : 0});
   }
-  ASSIGN_OR_RETURN(residents_, residents->Use(owner, handles));
-  for (size_t i = 0; i < residents_.size(); ++i)
-    if (const ResidentContentPtr content = residents_[i].content(); content != nullptr)
-      RETURN_IF_ERROR(Complete(i, *content, header_->mutable_inputs(static_cast<int>(i))));
+  ASSIGN_OR_RETURN(residents_, UseHandles({residents, owner}, inputs));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ResidentUse>> UseHandles(const HandleOwner& owner,
+                                                    absl::Span<const NamedInput> inputs) {
+  absl::InlinedVector<absl::string_view, 4> handles;
+  for (const NamedInput& input : inputs) {
+    if (!input.tensor->handle().empty() && input.data_bytes > 0)
+      return absl::InvalidArgumentError(
+          absl::StrCat(input.label, " has both a handle and ", input.data_bytes, " bytes of data"));
+    handles.push_back(input.tensor->handle());
+  }
+  std::vector<ResidentUse> uses;
+  ASSIGN_OR_RETURN(uses, owner.residents->Use(owner.name, handles));
+  for (size_t i = 0; i < uses.size(); ++i)
+    if (const ResidentContentPtr content = uses[i].content(); content != nullptr)
+      RETURN_IF_ERROR(Complete(inputs[i].label, *content, inputs[i].tensor));
+  return uses;
+}
+
+absl::Status CheckDataBytes(absl::string_view label, size_t bytes, const TensorSpec& spec) {
+  if (bytes == spec.bytes()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(label, ": ", bytes, " bytes of data, but ",
+                                                 ToString(spec), " takes ", spec.bytes()));
 }
 
 absl::Status CheckStated(absl::string_view label, const TensorSpec& stated,
@@ -169,11 +195,9 @@ absl::StatusOr<JobInputs> ExecuteCodec::Inputs(const Op& op, const Problem& prob
     const TensorSpec& spec = problem.inputs[i];
     inputs.push_back(data(i).pieces);
     if (!header_->inputs(static_cast<int>(i)).handle().empty()) continue;
-    if (data(i).size != spec.bytes()) {
-      return absl::InvalidArgumentError(absl::StrCat("input ", i, " (", op.input_names[i],
-                                                     "): ", data(i).size, " bytes of data, but ",
-                                                     ToString(spec), " takes ", spec.bytes()));
-    }
+    if (data(i).size != spec.bytes())
+      return CheckDataBytes(absl::StrCat("input ", i, " (", op.input_names[i], ")"), data(i).size,
+                            spec);
   }
   return inputs;
 }
@@ -185,7 +209,7 @@ absl::Status ExecuteCodec::Encode(Request* request, StagingBuffers outputs,
   auto* rest = google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&arena);
   RETURN_IF_ERROR(request->NameOutputs());
   Describe(request, rest);
-  EncodeResponse(*rest, request->problem(), std::move(outputs), response);
+  EncodeResponse(*request, *rest, std::move(outputs), response);
   return absl::OkStatus();
 }
 
@@ -202,46 +226,59 @@ void DescribeChoice(const Request& request, v1::ExecuteResponse* response) {
   response->set_request_id(request.request_id());
 }
 
+void FillIn(const RequestTrace& trace, v1::Timing* timing) {
+  timing->set_queue_ns(trace.queue_ns);
+  timing->set_copy_in_ns(trace.copy_in_ns);
+  timing->set_h2d_ns(trace.h2d_ns);
+  timing->set_kernel_ns(trace.kernel_ns);
+  timing->set_d2h_ns(trace.d2h_ns);
+  timing->set_total_ns(trace.total_ns);
+}
+
 void Describe(Request* request, v1::ExecuteResponse* response) {
   request->StopClock();
   DescribeChoice(*request, response);
-  for (size_t i = 0; i < request->kept().size(); ++i) {
-    const TensorSpec& spec = request->problem().outputs[i];
-    v1::Tensor* const tensor = response->add_outputs();
-    tensor->set_data_type(static_cast<v1::DataType>(spec.data_type));
-    tensor->mutable_shape()->Assign(spec.dims.begin(), spec.dims.end());
-    tensor->set_handle(request->kept()[i].handle);
-  }
   response->set_resident_bytes(request->resident_bytes());
   const RequestTrace& trace = request->trace();
-  v1::Timing& timing = *response->mutable_timing();
-  timing.set_queue_ns(trace.queue_ns);
-  timing.set_copy_in_ns(trace.copy_in_ns);
-  timing.set_h2d_ns(trace.h2d_ns);
-  timing.set_kernel_ns(trace.kernel_ns);
-  timing.set_d2h_ns(trace.d2h_ns);
-  timing.set_total_ns(trace.total_ns);
+  FillIn(trace, response->mutable_timing());
   *response->mutable_launch() =
       inspect::LaunchInfoOf(request->row().implementation, trace.work, trace.launch);
 }
 
-void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,
-                    grpc::ByteBuffer* message) {
+void AddKept(const Request& request, v1::ExecuteResponse* response) {
+  for (size_t i = 0; i < request.kept().size(); ++i) {
+    const TensorSpec& spec = request.problem().outputs[i];
+    v1::Tensor* const tensor = response->add_outputs();
+    tensor->set_data_type(static_cast<v1::DataType>(spec.data_type));
+    tensor->mutable_shape()->Assign(spec.dims.begin(), spec.dims.end());
+    tensor->set_handle(request.kept()[i].handle);
+  }
+}
+
+void EncodeResponse(const Request& request, const google::protobuf::MessageLite& rest,
+                    StagingBuffers outputs, grpc::ByteBuffer* message) {
+  const Problem& problem = request.problem();
   WARPCALL_CHECK(outputs.size() == problem.outputs.size(), outputs.size(), problem.outputs.size());
   std::string header;
   header.reserve(kHeaderBytesUsual);
   rest.AppendToString(&header);
+  v1::ExecuteResponse kept;
+  AddKept(request, &kept);
   absl::InlinedVector<grpc::Slice, 4> slices;
-  if (rest.outputs_size() > 0) slices.emplace_back(header);
-  for (size_t i = 0; rest.outputs_size() == 0 && i < outputs.size(); ++i) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
     const TensorSpec& spec = problem.outputs[i];
-    wire::AppendTensorPrefix(wire::kExecuteResponseOutputs,
-                             {static_cast<int>(spec.data_type), spec.dims, spec.bytes()}, &header);
+    if (kept.outputs_size() > 0 && !kept.outputs(static_cast<int>(i)).handle().empty()) {
+      wire::AppendMessage(kOutputs, kept.outputs(static_cast<int>(i)).SerializeAsString(), &header);
+      continue;
+    }
+    wire::AppendTensorPrefix(kOutputs, {static_cast<int>(spec.data_type), spec.dims, spec.bytes()},
+                             &header);
     slices.emplace_back(header);
     header.clear();
     WARPCALL_CHECK(outputs[i].bytes() == spec.bytes(), i, outputs[i].bytes(), spec.bytes());
     if (spec.bytes() > 0) slices.push_back(SliceOver(std::move(outputs[i])));
   }
+  if (!header.empty()) slices.emplace_back(header);
   grpc::ByteBuffer encoded(slices.data(), slices.size());
   message->Swap(&encoded);
 }

@@ -3,6 +3,7 @@
 
 #include <google/protobuf/arena.h>
 #include <google/protobuf/map.h>
+#include <google/protobuf/message_lite.h>
 #include <google/protobuf/repeated_field.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -71,24 +72,50 @@ absl::Status CheckStated(absl::string_view label, const TensorSpec& stated,
                          const ResidentContent& content);
 // INVALID_ARGUMENT for an unknown type or an impossible shape; `label` opens the message.
 absl::StatusOr<TensorSpec> ToTensorSpec(const v1::Tensor& tensor, absl::string_view label);
+// An input of a message. `label` opens messages about it.
+struct NamedInput {
+  std::string label;
+  v1::Tensor* tensor;
+  size_t data_bytes;  // of its data, which are not in `tensor`
+};
+struct HandleOwner {
+  Residents* residents;
+  absl::string_view name;
+};
+// Finds the owner's tensors that inputs name by handle, and gives these inputs their types and
+// shapes. INVALID_ARGUMENT where such an input has data, or another type or shape; NOT_FOUND as
+// Residents::Use.
+absl::StatusOr<std::vector<ResidentUse>> UseHandles(const HandleOwner& owner,
+                                                    absl::Span<const NamedInput> inputs);
+// INVALID_ARGUMENT where `spec` takes another number of bytes. `label` opens the message.
+absl::Status CheckDataBytes(absl::string_view label, size_t bytes, const TensorSpec& spec);
+
+// The problem of inputs of these types and shapes, after a check of all attributes.
+absl::StatusOr<Problem> ToProblem(
+    absl::Span<const TensorSpec> inputs,
+    const google::protobuf::Map<std::string, v1::Attribute>& attributes, const Op& op);
 // Returns the problem of inputs without data after checking all types, shapes and attributes.
 absl::StatusOr<Problem> ToProblem(
     const google::protobuf::RepeatedPtrField<v1::TensorSpec>& inputs,
     const google::protobuf::Map<std::string, v1::Attribute>& attributes, const Op& op);
 
+void FillIn(const RequestTrace& trace, v1::Timing* timing);
 // Fills in request id, implementation and device.
 void DescribeChoice(const Request& request, v1::ExecuteResponse* response);
-// Fills in a response except its outputs' data: timing and launch, from the trace, and where
-// outputs stay on the device. Stops the request's clock.
+// Fills in a response except its outputs: timing and launch, from the trace. Stops the request's
+// clock.
 void Describe(Request* request, v1::ExecuteResponse* response);
+// Adds an output for each of the request's, if one of them stays on the device: with the handles of
+// those that do.
+void AddKept(const Request& request, v1::ExecuteResponse* response);
 
 // A slice over the buffer's bytes, which gives the buffer back when gRPC has sent them.
 grpc::Slice SliceOver(StagingBuffer buffer);
 
-// One message: `rest` (an ExecuteResponse without outputs) and the outputs, whose bytes stay where
-// they are, unless `rest` has them: handles of outputs that stay on the device. Gives the buffers
-// back when gRPC has sent them.
-void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,
-                    grpc::ByteBuffer* message);
+// One message: `rest`, an ExecuteResponse or ExecuteGraphResponse without outputs, and the outputs,
+// whose bytes stay where they are; handles of those that stay on the device. Gives the buffers back
+// when gRPC has sent them.
+void EncodeResponse(const Request& request, const google::protobuf::MessageLite& rest,
+                    StagingBuffers outputs, grpc::ByteBuffer* message);
 
 }  // namespace warpcall

@@ -58,6 +58,7 @@ struct CallLimits {
   // Most bytes from clients that gRPC may hold, in incomplete messages and in those that wait.
   int64_t received_bytes_max = int64_t{4} << 30;
   int64_t memory_mib = int64_t{1} << 20;              // the sum that all flags allow
+  int64_t graph_bytes_max = int64_t{256} << 20;       // intermediate results of a graph
   int gpus_min = 0;                                   // see CheckReady
   int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch
   int max_connection_age_ms = 0;                      // 0: connections have no age

@@ -13,6 +13,7 @@
 #include "server/transport/codec.h"
 #include "server/transport/execute_stream_call.h"
 #include "server/transport/get_call.h"
+#include "server/transport/graph_codec.h"
 #include "server/transport/inflater.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/inspect_call.h"
@@ -155,6 +156,13 @@ KernelService::Reactor* KernelService::Execute(Context* context, const grpc::Byt
   return UnaryCall::Start(deps_, {context, request, response}, std::make_unique<ExecuteCodec>());
 }
 
+KernelService::Reactor* KernelService::ExecuteGraph(Context* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return UnaryCall::Start(deps_, {context, request, response},
+                          std::make_unique<GraphCodec>(deps_->registry));
+}
+
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KernelService::ExecuteStream(
     Context* context) {
   return new ExecuteStreamCall(deps_, context);
@@ -167,7 +175,7 @@ KernelService::Reactor* KernelService::ListKernels(Context* context,
       *deps_, {context, request, response}, "ListKernels",
       [&](const auto& question, v1::ListKernelsResponse* answer) {
         for (const Kernel& kernel : deps_->registry->kernels())
-          FillIn(*deps_->registry, kernel, answer->add_kernels());
+          if (kernel.is_named()) FillIn(*deps_->registry, kernel, answer->add_kernels());
         if (question.with_tuned()) AddTuned(*deps_, answer);
         return absl::OkStatus();
       });

@@ -12,28 +12,27 @@ namespace warpcall {
 // call is queued: how many such calls go before it, "0" where it begins at once.
 inline constexpr char kQueuePositionKey[] = "warpcall-queue-position";
 
-// Every method takes raw bytes: those of Execute, ExecuteStream and Put protobuf would copy, those
-// of Benchmark, BenchmarkStream, Tune, Profile, Describe and Push a child process reads, and of the
-// others protobuf would parse any number.
+// Every method takes raw bytes: those of Execute, ExecuteStream, ExecuteGraph and Put protobuf
+// would copy, those of Benchmark, BenchmarkStream, Tune, Profile, Describe and Push a child process
+// reads, and of the others protobuf would parse any number.
+using InquiryServiceBase = v1::KernelService::WithRawCallbackMethod_ListKernels<
+    v1::KernelService::WithRawCallbackMethod_ListDevices<
+        v1::KernelService::WithRawCallbackMethod_ServerInfo<
+            v1::KernelService::WithRawCallbackMethod_Benchmark<
+                v1::KernelService::WithRawCallbackMethod_BenchmarkStream<
+                    v1::KernelService::WithRawCallbackMethod_Tune<
+                        v1::KernelService::WithRawCallbackMethod_Profile<
+                            v1::KernelService::WithRawCallbackMethod_Describe<
+                                v1::KernelService::WithRawCallbackMethod_Push<
+                                    v1::KernelService::Service>>>>>>>>>;
 using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
     v1::KernelService::WithRawCallbackMethod_ExecuteStream<
-        v1::KernelService::WithRawCallbackMethod_ListKernels<
-            v1::KernelService::WithRawCallbackMethod_ListDevices<
-                v1::KernelService::WithRawCallbackMethod_ServerInfo<
-                    v1::KernelService::WithRawCallbackMethod_Benchmark<
-                        v1::KernelService::WithRawCallbackMethod_BenchmarkStream<
-                            v1::KernelService::WithRawCallbackMethod_Tune<
-                                v1::KernelService::WithRawCallbackMethod_Profile<
-                                    v1::KernelService::WithRawCallbackMethod_Describe<
-                                        v1::KernelService::WithRawCallbackMethod_Put<
-                                            v1::KernelService::WithRawCallbackMethod_Get<
-                                                v1::KernelService::WithRawCallbackMethod_Free<
-                                                    v1::KernelService::
-                                                        WithRawCallbackMethod_ListTensors<
-                                                            v1::KernelService::
-                                                                WithRawCallbackMethod_Push<
-                                                                    v1::KernelService::
-                                                                        Service>>>>>>>>>>>>>>>;
+        v1::KernelService::WithRawCallbackMethod_ExecuteGraph<
+            v1::KernelService::WithRawCallbackMethod_Put<
+                v1::KernelService::WithRawCallbackMethod_Get<
+                    v1::KernelService::WithRawCallbackMethod_Free<
+                        v1::KernelService::WithRawCallbackMethod_ListTensors<
+                            InquiryServiceBase>>>>>>>;
 
 class KernelService final : public KernelServiceBase {
  public:
@@ -70,6 +69,8 @@ class KernelService final : public KernelServiceBase {
                 grpc::ByteBuffer* response) override;
   Reactor* ListTensors(Context* context, const grpc::ByteBuffer* request,
                        grpc::ByteBuffer* response) override;
+  Reactor* ExecuteGraph(Context* context, const grpc::ByteBuffer* request,
+                        grpc::ByteBuffer* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Push(Context* context,
                                                    const grpc::ByteBuffer* request) override;
 

@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "kernels/graph/graph_plan.h"
+#include "kernels/graph/step_graph.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
@@ -141,10 +143,18 @@ absl::Status Request::Hold(int64_t bytes) { return warpcall::Hold(bytes, &admiss
 absl::Status Request::CheckPolicy() const {
   if (!device_name_.empty()) RETURN_IF_ERROR(admission_.CheckDevice(device_name_));
   if (kind_ == Kind::kTransfer) return absl::OkStatus();
-  RETURN_IF_ERROR(admission_.CheckKernel(kernel_->op->name));
-  for (const int id : kernel_->rows) {
+  if (steps_.empty()) return CheckStepPolicy({kernel_, "", implementation_});
+  for (const StepQuestion& step : steps_)
+    if (absl::Status status = CheckStepPolicy(step); !status.ok())
+      return WithPrefix(StepLabel(step.name), status);
+  return absl::OkStatus();
+}
+
+absl::Status Request::CheckStepPolicy(const StepQuestion& step) const {
+  RETURN_IF_ERROR(admission_.CheckKernel(step.kernel->op->name));
+  for (const int id : step.kernel->rows) {
     const Row& row = deps_->registry->rows()[static_cast<size_t>(id)];
-    if (Registry::Pins(row, implementation_))
+    if (Registry::Pins(row, step.implementation))
       return admission_.CheckImplementation(row.implementation.name,
                                             FamilyName(row.implementation.family));
   }
@@ -169,7 +179,11 @@ absl::Status Request::ReadKernel(CallSpec spec) {
   RETURN_IF_ERROR(CheckRequestId(spec.request_id));
   request_id_ = std::string(spec.request_id);
   LimitTime(spec.timeout_ns);
-  ASSIGN_OR_RETURN(kernel_, deps_->registry->Find(spec.kernel));
+  if (spec.steps.empty()) {
+    ASSIGN_OR_RETURN(kernel_, deps_->registry->Find(spec.kernel));
+  } else {
+    kernel_ = &GraphKernel(*deps_->registry);
+  }
   trace_.kernel = kernel_->id;
   RETURN_IF_ERROR(deps_->registry->CheckImplementationName(*kernel_, spec.implementation));
   implementation_ = std::string(spec.implementation);
@@ -180,6 +194,7 @@ absl::Status Request::ReadKernel(CallSpec spec) {
 
 void Request::SetProblem(Problem problem) {
   problem_ = std::move(problem);
+  if (keep_outputs_) keeps_.assign(problem_.outputs.size(), keep_terms_);
   trace_.data_type = problem_.inputs[0].data_type;
   trace_.work = kernel_->op->work(problem_);
 }
@@ -189,6 +204,10 @@ absl::Status Request::ReadResidents(CallSpec spec) {
   keep_outputs_ = spec.keep_outputs;
   keep_terms_ = std::move(spec.keep_terms);
   RETURN_IF_ERROR(deps_->engine->residents().Check(keep_terms_));
+  steps_ = std::move(spec.steps);
+  keeps_ = std::move(spec.keeps);
+  for (const std::optional<Residents::Terms>& terms : keeps_)
+    if (terms.has_value()) RETURN_IF_ERROR(deps_->engine->residents().Check(*terms));
   uses_ = std::move(spec.residents);
   for (const ResidentUse& use : uses_) residents_.push_back(use.content());
   for (size_t i = 0; i < residents_.size(); ++i) {
@@ -204,39 +223,48 @@ absl::Status Request::ReadResidents(CallSpec spec) {
 }
 
 absl::Status Request::ReserveOutputs() {
-  if (!keep_outputs_) return absl::OkStatus();
+  if (keeps_.empty()) return absl::OkStatus();
+  WARPCALL_CHECK(keeps_.size() == problem_.outputs.size(), keeps_.size(), problem_.outputs.size());
   residents_.resize(problem_.inputs.size());
-  for (const TensorSpec& spec : problem_.outputs) {
-    ASSIGN_OR_RETURN(residents_.emplace_back(),
-                     deps_->engine->residents().Reserve(owner(), spec, trace_.device));
+  for (size_t i = 0; i < keeps_.size(); ++i) {
+    ResidentContentPtr& content = residents_.emplace_back();
+    if (!keeps_[i].has_value()) continue;
+    ASSIGN_OR_RETURN(
+        content, deps_->engine->residents().Reserve(owner(), problem_.outputs[i], trace_.device));
   }
   return absl::OkStatus();
 }
 
+void Request::SetDigest(const Sha256& sha256) {
+  for (std::optional<Residents::Terms>& terms : keeps_) terms->sha256 = sha256;
+}
+
 absl::Status Request::NameOutputs() {
-  if (!keep_outputs_) return absl::OkStatus();
   Residents& residents = deps_->engine->residents();
-  for (size_t i = problem_.inputs.size(); i < residents_.size(); ++i) {
-    if (keep_terms_.sha256.has_value())
-      if (ResidentContentPtr same = residents.Find(caller_->name, trace_.device,
-                                                   residents_[i]->spec(), *keep_terms_.sha256);
+  for (size_t i = 0; i < keeps_.size(); ++i) {
+    kept_.emplace_back();
+    if (!keeps_[i].has_value()) continue;
+    ResidentContentPtr& content = residents_[problem_.inputs.size() + i];
+    if (keeps_[i]->sha256.has_value())
+      if (ResidentContentPtr same =
+              residents.Find(caller_->name, trace_.device, content->spec(), *keeps_[i]->sha256);
           same != nullptr) {
-        residents_[i] = std::move(same);
+        content = std::move(same);
         existed_ = true;
       }
-    absl::StatusOr<Residents::Named> named = residents.Name(residents_[i], keep_terms_);
+    absl::StatusOr<Residents::Named> named = residents.Name(content, *keeps_[i]);
     if (!named.ok()) {
       TakeBackOutputs();
       return std::move(named).status();
     }
-    kept_.push_back(*std::move(named));
+    kept_.back() = *std::move(named);
   }
   return absl::OkStatus();
 }
 
 void Request::TakeBackOutputs() {
   for (const Residents::Named& named : kept_)
-    deps_->engine->residents().TakeBack(caller_->name, named.handle);
+    if (!named.handle.empty()) deps_->engine->residents().TakeBack(caller_->name, named.handle);
   kept_.clear();
 }
 
@@ -255,6 +283,7 @@ int64_t Request::resident_bytes() const {
 Question Request::ToQuestion() const {
   WARPCALL_CHECK(kernel_ != nullptr, device_name_);
   Question question = {kernel_, implementation_, device_name_};
+  question.steps = steps_;
   if (kind_ == Kind::kKernel && admission_.limits_implementations())
     question.may_use = [this](const Implementation& row) {
       return admission_.MayUseImplementation(row.name, FamilyName(row.family));
@@ -266,9 +295,21 @@ Question Request::ToQuestion() const {
   return question;
 }
 
+absl::Status Request::CheckGraphBytes() const {
+  const auto bytes = static_cast<int64_t>(problem_.graph->arena_bytes());
+  if (bytes <= deps_->limits.graph_bytes_max) return absl::OkStatus();
+  return RefuseFor(RejectReason::kDeviceMemory,
+                   absl::ResourceExhaustedError(absl::StrCat(
+                       "the graph's intermediate results take ", bytes, " bytes; the limit is ",
+                       deps_->limits.graph_bytes_max, " (graph_mib)")),
+                   kNeverRetry);
+}
+
 absl::Status Request::Choose(absl::Span<const Problem> parts) {
+  if (problem_.graph != nullptr) RETURN_IF_ERROR(CheckGraphBytes());
   chooser_ = Chooser(&deps_->engine->choices(), ToQuestion());
   RETURN_IF_ERROR(Take(chooser_.Next(parts)));
+  if (chosen_.graph != nullptr) problem_.graph = chosen_.graph;
   return ReserveOutputs();
 }
 
@@ -320,6 +361,12 @@ absl::Status Request::Outcome(const absl::Status& status) const {
                                                 "the deadline passed: ", status.message())));
 }
 
+absl::Status Request::NameStep(const absl::Status& status) const {
+  const std::optional<int> step = StepOf(status);
+  if (!step.has_value()) return status;
+  return WithPrefix(StepLabel(steps_[static_cast<size_t>(*step)].name), status);
+}
+
 void Request::Count(const absl::Status& end) {
   const absl::Status status = Outcome(end);
   trace_.code = status.code();
@@ -359,6 +406,8 @@ void Request::TracePart(const RequestTrace& part) {
 }
 
 void Request::TraceEnd(const absl::Status& status) {
+  for (const StepQuestion& step : steps_)
+    if (trace_.graph != nullptr) trace_.graph->names.push_back(step.name);
   deps_->tracer->Add({.span = *span_,
                       .method = method_,
                       .request_id = request_id(),

@@ -136,23 +136,26 @@ class Request {
   absl::Span<const ResidentUse> uses() const { return uses_; }
   // Releases the request's tensors.
   void EndUses();
-  bool keeps_outputs() const { return keep_outputs_; }
+  bool keeps_outputs() const { return keep_outputs_ || !keeps_.empty(); }
   Kind kind() const { return kind_; }
   ResidentOwner owner() const { return {caller_->name, admission_.resident_bytes_max()}; }
   // Sets the digest of the outputs' content.
-  void SetDigest(const Sha256& sha256) { keep_terms_.sha256 = sha256; }
+  void SetDigest(const Sha256& sha256);
   // Names the outputs that stay. Errors are those of Residents::Name. If a digest is set and the
   // same content is already there, the name goes to that content.
   absl::Status NameOutputs();
   bool existed() const { return existed_; }
   // Adds a name to the answer, for content that the request did not bring.
   void AddKept(Residents::Named named) { kept_.push_back(std::move(named)); }
-  // Names by output; empty: none stays, or none was named.
+  // Names by output, "" for one that does not stay; empty: none stays, or none was named.
   absl::Span<const Residents::Named> kept() const { return kept_; }
   // Ends the names in kept(), which the client has not yet received.
   void TakeBackOutputs();
   // Bytes of operands that were not sent over the network.
   int64_t resident_bytes() const;
+
+  // `status`, with the name of the graph's step whose error it is.
+  absl::Status NameStep(const absl::Status& status) const;
 
   // Adds a part of the request that has run to the request's trace.
   void TracePart(const RequestTrace& part);
@@ -186,7 +189,9 @@ class Request {
 
  private:
   absl::Status ReadResidents(CallSpec spec);
+  absl::Status CheckGraphBytes() const;
   absl::Status ReserveOutputs();
+  absl::Status CheckStepPolicy(const StepQuestion& step) const;
   Question ToQuestion() const;
   // Makes the chooser's result the implementation and device that run the request.
   absl::Status Take(absl::StatusOr<Candidate> found);
@@ -220,8 +225,10 @@ class Request {
   RequestTrace trace_;
   std::vector<ResidentUse> uses_;
   absl::InlinedVector<ResidentContentPtr, 3> residents_;
-  bool keep_outputs_ = false;
+  bool keep_outputs_ = false;  // all of them, by keep_terms_
   Residents::Terms keep_terms_;
+  std::vector<std::optional<Residents::Terms>> keeps_;  // by output; empty: none stays
+  std::vector<StepQuestion> steps_;                     // of a graph
   std::vector<Residents::Named> kept_;
   bool existed_ = false;
 };

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/graph/step_graph.h"
 #include "server/transport/status.h"
 
 namespace warpcall {
@@ -93,19 +94,24 @@ class Writer {
     Attribute(span, "warpcall.kernel")->set_string_value(kernel.op->name);
     Attribute(span, "warpcall.data_type")->set_string_value(DataTypeName(trace.data_type));
     if (trace.row < 0) return;
-    const Row& row = source_.registry->rows()[static_cast<size_t>(trace.row)];
-    Attribute(span, "warpcall.implementation")
-        ->set_string_value(FamilyName(row.implementation.family));
-    Attribute(span, "warpcall.variant")->set_string_value(row.implementation.name);
+    DescribeRow(source_.registry->rows()[static_cast<size_t>(trace.row)], span);
     Attribute(span, "warpcall.device")
         ->set_string_value(source_.engine->device(trace.device).properties().name);
   }
 
+  static void DescribeRow(const Row& row, otlp::trace::v1::Span* span) {
+    Attribute(span, "warpcall.implementation")
+        ->set_string_value(FamilyName(row.implementation.family));
+    Attribute(span, "warpcall.variant")->set_string_value(row.implementation.name);
+  }
+
   // One phase of a request or window.
-  void Phase(const tracing::Record& record, const char* name, int64_t begin_ns, int64_t end_ns) {
+  otlp::trace::v1::Span* Phase(const tracing::Record& record, const char* name, int64_t begin_ns,
+                               int64_t end_ns) {
     otlp::trace::v1::Span* span = Add(record, name, begin_ns, end_ns);
     span->set_span_id(Bytes(tracing::NewSpanId()));
     span->set_parent_span_id(Bytes(record.span.span_id));
+    return span;
   }
 
   void WritePhases(const tracing::Record& record) {
@@ -127,8 +133,23 @@ class Writer {
     };
     on_device("h2d", input_ns, trace.h2d_ns);
     on_device("kernel", kernel_ns, trace.kernel_ns);
+    if (trace.graph != nullptr) WriteSteps(record, kernel_ns, done_ns);
     on_device("copy_out", output_ns, trace.d2h_ns);
     if (!record.is_window) Phase(record, "reply", done_ns, record.begin_ns + trace.total_ns);
+  }
+
+  // The steps of a graph that timed them, one after the other.
+  void WriteSteps(const tracing::Record& record, int64_t begin_ns, int64_t end_ns) {
+    const GraphRun& run = *record.trace.graph;
+    for (size_t i = 0; i < run.step_ns.size() && i < run.names.size(); ++i) {
+      const Step& step = run.graph->steps()[i];
+      const int64_t step_end_ns = std::min(begin_ns + run.step_ns[i], end_ns);
+      otlp::trace::v1::Span* span =
+          Phase(record, absl::StrCat("step ", run.names[i]).c_str(), begin_ns, step_end_ns);
+      Attribute(span, "warpcall.kernel")->set_string_value(step.op->name);
+      DescribeRow(*step.row, span);
+      begin_ns = step_end_ns;
+    }
   }
 
   const SpanSource& source_;

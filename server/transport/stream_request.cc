@@ -382,6 +382,7 @@ int64_t StreamRequest::OffsetOf(const Window& window, size_t bytes) const {
 absl::Status StreamRequest::Describe(v1::ExecuteResponse* response) {
   RETURN_IF_ERROR(request_.NameOutputs());
   warpcall::Describe(&request_, response);
+  AddKept(request_, response);
   return absl::OkStatus();
 }
 

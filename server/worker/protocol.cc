@@ -17,6 +17,7 @@
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
+#include "server/worker/graph_message.h"
 
 namespace warpcall::worker {
 namespace {
@@ -87,7 +88,33 @@ absl::StatusOr<TensorSpec> SpecOf(const WireTensor& wire) {
 }
 
 bool HasResident(const RunRequest& request, size_t operand) {
-  return (request.residents >> operand & 1) != 0;
+  return (request.residents[operand / 64] >> operand % 64 & 1) != 0;
+}
+
+bool HasAnyResident(const RunRequest& request) {
+  return std::any_of(std::begin(request.residents), std::end(request.residents),
+                     [](uint64_t bits) { return bits != 0; });
+}
+
+absl::Status CheckStep(const LaunchShape& launch, int64_t kernel_ns) {
+  for (const int64_t value :
+       {kernel_ns, int64_t{launch.gpu_kernels}, int64_t{launch.registers_per_thread},
+        launch.shared_memory_bytes, launch.local_memory_bytes})
+    if (value < 0) return InvalidField("a time or a size", value);
+  if (std::isfinite(launch.theoretical_occupancy) && std::isfinite(launch.waves))
+    return absl::OkStatus();
+  return absl::InternalError("the other process sent nonsense: occupancy or waves are no numbers");
+}
+
+// Makes it a message with room for so many operands, none of which is in a tensor that stays.
+void Clear(int32_t row, size_t operands, RunRequest* request) {
+  request->row = row;
+  request->input_count = 0;
+  request->attribute_count = 0;
+  request->text_bytes = 0;
+  request->graph = 0;
+  request->operand_count = static_cast<int32_t>(operands);
+  std::fill(std::begin(request->residents), std::end(request->residents), 0);
 }
 
 bool Overlap(const StagingRange& a, const StagingRange& b) {
@@ -95,6 +122,25 @@ bool Overlap(const StagingRange& a, const StagingRange& b) {
 }
 
 }  // namespace
+
+void ToWire(const GraphRun& run, RunReply* reply) {
+  WARPCALL_CHECK(run.launches.size() <= kGraphStepsMax, run.launches.size());
+  reply->replayed = run.replayed ? 1 : 0;
+  reply->has_step_times = run.step_ns.empty() ? 0 : 1;
+  reply->step_count = static_cast<int32_t>(run.launches.size());
+  for (size_t i = 0; i < run.launches.size(); ++i)
+    reply->steps[i] = {run.launches[i], i < run.step_ns.size() ? run.step_ns[i] : 0};
+}
+
+void FromWire(const RunReply& reply, GraphRun* run) {
+  run->replayed = reply.replayed != 0;
+  run->launches.clear();
+  run->step_ns.clear();
+  for (int i = 0; i < reply.step_count; ++i) {
+    run->launches.push_back(reply.steps[i].launch);
+    if (reply.has_step_times != 0) run->step_ns.push_back(reply.steps[i].kernel_ns);
+  }
+}
 
 WireStatus ToWire(const absl::Status& status) {
   WireStatus wire = {};
@@ -158,31 +204,39 @@ void CopyMessage(const RunRequest& from, RunRequest* to) {
   to->input_count = static_cast<const volatile int32_t&>(from.input_count);
   to->attribute_count = from.attribute_count;
   to->text_bytes = static_cast<const volatile uint32_t&>(from.text_bytes);
-  to->residents = static_cast<const volatile uint32_t&>(from.residents);
-  for (size_t i = 0; i < std::size(from.offsets); ++i) to->offsets[i] = from.offsets[i];
+  to->graph = from.graph;
+  to->operand_count = static_cast<const volatile int32_t&>(from.operand_count);
+  for (size_t i = 0; i < std::size(from.residents); ++i)
+    to->residents[i] = static_cast<const volatile uint64_t&>(from.residents[i]);
+  const auto operands = static_cast<size_t>(std::clamp(to->operand_count, 0, kOperandsMax));
+  for (size_t i = 0; i < operands; ++i) to->offsets[i] = from.offsets[i];
   for (int i = 0; i < kAttributesMax; ++i) to->attributes[i] = from.attributes[i];
   const int inputs = std::clamp(to->input_count, 0, kInputsMax);
   for (int i = 0; i < inputs; ++i) to->inputs[i] = from.inputs[i];
-  for (size_t i = 0; to->residents != 0 && i < kOperandsMax; ++i)
+  for (size_t i = 0; i < operands; ++i)
     if (HasResident(*to, i)) to->numbers[i] = from.numbers[i];
   const size_t bytes = std::min<uint32_t>(to->text_bytes, kTextsBytesMax);
   absl::string_view(from.texts, bytes).copy(to->texts, bytes);
 }
 
+void CopyMessage(const RunReply& from, RunReply* to) {
+  static_cast<RunFacts&>(*to) = from;
+  const int steps = std::clamp(to->step_count, 0, kGraphStepsMax);
+  for (int i = 0; i < steps; ++i) to->steps[i] = from.steps[i];
+}
+
 absl::Status ToWire(const Job& job, RunRequest* request) {
   WARPCALL_DCHECK(job.row != nullptr, job.key.id);
   const Problem& problem = job.problem;
+  Clear(job.row->id, problem.inputs.size() + problem.outputs.size(), request);
+  if (problem.graph != nullptr) return absl::OkStatus();
   if (problem.inputs.size() > kInputsMax)
     return TooLarge("inputs", problem.inputs.size(), kInputsMax);
   if (problem.outputs.size() > kOutputsMax)
     return TooLarge("outputs", problem.outputs.size(), kOutputsMax);
   if (problem.attributes.size() > kAttributesMax)
     return TooLarge("attributes", problem.attributes.size(), kAttributesMax);
-  request->row = job.row->id;
   request->input_count = static_cast<int32_t>(problem.inputs.size());
-  request->attribute_count = 0;
-  request->text_bytes = 0;
-  request->residents = 0;
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     const TensorSpec& spec = problem.inputs[i];
     WireTensor& wire = request->inputs[i];
@@ -195,19 +249,30 @@ absl::Status ToWire(const Job& job, RunRequest* request) {
   return absl::OkStatus();
 }
 
+void ToWire(int graph, absl::string_view bytes, size_t at, RunRequest* request) {
+  WARPCALL_CHECK(at <= bytes.size() && graph >= 0 && graph < kGraphsMax, at, bytes.size(), graph);
+  const absl::string_view part = bytes.substr(at, kGraphPartBytes);
+  Clear(kGraphRow, 2, request);
+  request->graph = graph;
+  request->offsets[0] = at;
+  request->offsets[1] = bytes.size();
+  request->text_bytes = static_cast<uint32_t>(part.size());
+  part.copy(request->texts, part.size());
+}
+
 void ToWire(const Allocation& allocation, RunRequest* request) {
-  request->row = kAllocateRow;
-  request->input_count = 0;
-  request->attribute_count = 0;
-  request->text_bytes = 0;
-  request->residents = 1;
+  Clear(kAllocateRow, 1, request);
+  request->residents[0] = 1;
   request->offsets[0] = allocation.bytes;
   request->numbers[0] = allocation.number;
 }
 
 absl::StatusOr<Allocation> AllocationOf(const RunRequest& request) {
   WARPCALL_DCHECK(request.row == kAllocateRow, request.row);
-  if (request.residents != 1) return InvalidField("a set of tensors", request.residents);
+  if (request.operand_count != 1)
+    return InvalidField("a number of operands", request.operand_count);
+  if (request.residents[0] != 1)
+    return InvalidField("a set of tensors", static_cast<int64_t>(request.residents[0]));
   if (request.offsets[0] == 0) return InvalidField("a tensor's size", 0);
   return Allocation{request.numbers[0], request.offsets[0]};
 }
@@ -248,9 +313,12 @@ absl::StatusOr<PlacedOperands> OperandsOf(const RunRequest& request, const Probl
                                           absl::Span<char> staging, FindResident find) {
   const size_t count = problem.inputs.size() + problem.outputs.size();
   if (count > kOperandsMax) return TooLarge("operands", count, kOperandsMax);
-  if (request.residents >> count != 0) return InvalidField("a set of tensors", request.residents);
+  if (request.operand_count != static_cast<int32_t>(count))
+    return InvalidField("a number of operands", request.operand_count);
+  for (size_t i = count; i < kOperandsMax; ++i)
+    if (HasResident(request, i)) return InvalidField("a tensor's operand", static_cast<int64_t>(i));
   PlacedOperands placed;
-  if (request.residents != 0) placed.residents.resize(count);
+  if (HasAnyResident(request)) placed.residents.resize(count);
   absl::InlinedVector<StagingRange, 3> ranges;  // in staging, and in tensors that stay
   const auto add = [&](const TensorSpec& spec) -> absl::Status {
     const size_t i = ranges.size();
@@ -285,14 +353,45 @@ absl::StatusOr<PlacedOperands> OperandsOf(const RunRequest& request, const Probl
   return placed;
 }
 
+absl::Status GraphShelf::Add(const RunRequest& request, const Registry& registry) {
+  WARPCALL_DCHECK(request.row == kGraphRow, request.row);
+  if (request.graph < 0 || request.graph >= kGraphsMax)
+    return InvalidField("a graph's number", request.graph);
+  if (request.operand_count != 2)
+    return InvalidField("a number of operands", request.operand_count);
+  if (request.text_bytes > kTextsBytesMax)
+    return InvalidField("a number of bytes", request.text_bytes);
+  const uint64_t total = request.offsets[1];
+  if (request.offsets[0] == 0) incoming_.clear();
+  if (request.offsets[0] != incoming_.size() || total > kGraphBytesMax ||
+      request.text_bytes > total - incoming_.size())
+    return InvalidField("a graph's part", static_cast<int64_t>(request.offsets[0]));
+  incoming_.append(request.texts, request.text_bytes);
+  if (incoming_.size() < total) return absl::OkStatus();
+  std::optional<Problem>& graph = graphs_[request.graph];
+  graph.reset();
+  ASSIGN_OR_RETURN(graph, GraphFromBytes(std::exchange(incoming_, ""), registry));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Problem> GraphShelf::Find(const RunRequest& request) const {
+  if (request.graph < 0 || request.graph >= kGraphsMax || !graphs_[request.graph].has_value())
+    return InvalidField("a graph's number", request.graph);
+  return *graphs_[request.graph];
+}
+
 absl::Status CheckReply(const RunReply& reply) {
+  if (reply.failed_step < -1 || reply.failed_step >= kGraphStepsMax)
+    return InvalidField("a step", reply.failed_step);
+  if (reply.step_count < 0 || reply.step_count > kGraphStepsMax)
+    return InvalidField("a number of steps", reply.step_count);
+  RETURN_IF_ERROR(CheckStep(reply.launch, reply.kernel_ns));
+  for (int i = 0; i < reply.step_count; ++i)
+    RETURN_IF_ERROR(CheckStep(reply.steps[i].launch, reply.steps[i].kernel_ns));
   if (static_cast<int>(reply.reject_reason) >= kRejectReasonCount)
     return InvalidField("a reason", static_cast<int>(reply.reject_reason));
-  for (const int64_t value :
-       {reply.h2d_ns, reply.kernel_ns, reply.d2h_ns, reply.device_ns, reply.memory.total_bytes,
-        reply.memory.used_bytes, reply.memory.reserved_bytes, int64_t{reply.launch.gpu_kernels},
-        int64_t{reply.launch.registers_per_thread}, reply.launch.shared_memory_bytes,
-        reply.launch.local_memory_bytes})
+  for (const int64_t value : {reply.h2d_ns, reply.d2h_ns, reply.device_ns, reply.memory.total_bytes,
+                              reply.memory.used_bytes, reply.memory.reserved_bytes})
     if (value < 0) return InvalidField("a time or a size", value);
   for (const int64_t count : reply.errors)
     if (count < 0) return InvalidField("a number of errors", count);
@@ -302,9 +401,6 @@ absl::Status CheckReply(const RunReply& reply) {
   for (const int64_t count : reply.compile_counts.compilations)
     if (count < 0 || count > kCompileCountMax)
       return InvalidField("a number of compilations", count);
-  if (!std::isfinite(reply.launch.theoretical_occupancy) || !std::isfinite(reply.launch.waves))
-    return absl::InternalError(
-        "the other process sent nonsense: occupancy or waves are no numbers");
   if (reply.pushback_ms < kNeverRetry) return InvalidField("a pushback", reply.pushback_ms);
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/compiled/counts.h"
+#include "kernels/graph/step_graph.h"
 #include "kernels/registry.h"
 #include "server/engine/executor.h"
 #include "server/engine/job.h"
@@ -23,9 +25,13 @@
 
 namespace warpcall::worker {
 
+// Of a job that is no graph.
 inline constexpr int kInputsMax = 8;
 inline constexpr int kOutputsMax = 2;
-inline constexpr int kOperandsMax = kInputsMax + kOutputsMax;
+// Of any job: a graph has at most as many outputs as steps.
+inline constexpr int kOperandsMax = kGraphInputsMax + kGraphStepsMax;
+// Graphs that a lane knows.
+inline constexpr int kGraphsMax = 64;
 inline constexpr int kAttributesMax = 4;
 // Total of a job's attributes: an expression of fused, and the other attributes' names.
 inline constexpr int kTextsBytesMax = 4096 + 256;
@@ -84,22 +90,31 @@ struct WireAttribute {
   double as_double;
 };
 
-// RunRequest::row of a message that runs nothing: it has the worker allocate a tensor.
+// RunRequest::row of messages that run nothing: one has the worker allocate a tensor, the other
+// brings a part of a graph (GraphToBytes).
 inline constexpr int32_t kAllocateRow = -1;
+inline constexpr int32_t kGraphRow = -2;
 
-// server -> worker in a lane's mailbox. Unused elements of `inputs`, `numbers` and `texts` are not
-// written: the message of a small job stays small.
+// server -> worker in a lane's mailbox. Unused elements of arrays are not written: the message of a
+// small job stays small.
 //
 //   an operand in staging:               offsets[i] from the beginning of staging
 //   an operand in a tensor that stays:   offsets[i] from the beginning of tensor numbers[i];
 //                                        bit i of `residents` is set
-//   kAllocateRow:                        tensor numbers[0] gets offsets[0] bytes; `residents` is 1
+//   kAllocateRow:                        tensor numbers[0] gets offsets[0] bytes; bit 0 of
+//                                        `residents` is set
+//   kGraphRow:                           `texts` has the bytes of graph number `graph` from
+//                                        offsets[0] on, of offsets[1] in all
+//   a graph's row:                       runs graph number `graph`; there are no inputs and no
+//                                        attributes
 struct RunRequest {
   int32_t row;  // Row::id, the same in both
   int32_t input_count;
   int32_t attribute_count;
   uint32_t text_bytes;  // all attributes' together
-  uint32_t residents;
+  int32_t graph;        // 0 .. kGraphsMax - 1
+  int32_t operand_count;
+  uint64_t residents[kOperandsMax / 64];
   uint64_t offsets[kOperandsMax];  // inputs first
   WireAttribute attributes[kAttributesMax];
   WireTensor inputs[kInputsMax];
@@ -111,9 +126,16 @@ struct RunRequest {
 // fits is copied, whatever sizes it states.
 void CopyMessage(const RunRequest& from, RunRequest* to);
 
-// The answer.
-struct RunReply {
+// How a step of a graph ran.
+struct WireStep {
+  LaunchShape launch;
+  int64_t kernel_ns;
+};
+
+// The answer, but for a graph's steps.
+struct RunFacts {
   WireStatus status;
+  int32_t failed_step;  // of a graph; -1: none
   uint8_t has_pushback;
   int64_t pushback_ms;
   uint8_t healthy;
@@ -126,10 +148,21 @@ struct RunReply {
   MemoryUsage memory;
   compiled::Counts compile_counts;
   int64_t errors[kErrorCodesMax];  // DeviceErrorCount::count, in its order
+  uint8_t replayed;
+  uint8_t has_step_times;
+  int32_t step_count;  // of a graph that ran
 };
 
-inline void CopyMessage(const RunReply& from, RunReply* to) { *to = from; }
+// The answer. Unused elements of `steps` are not written.
+struct RunReply : RunFacts {
+  WireStep steps[kGraphStepsMax];
+};
 
+void CopyMessage(const RunReply& from, RunReply* to);
+
+void ToWire(const GraphRun& run, RunReply* reply);
+// REQUIRES: CheckReply found nothing.
+void FromWire(const RunReply& reply, GraphRun* run);
 WireStatus ToWire(const absl::Status& status);
 // INTERNAL for a code that there is not.
 absl::Status FromWire(const WireStatus& status);
@@ -144,10 +177,27 @@ struct Allocation {
   uint64_t bytes;
 };
 void ToWire(const Allocation& allocation, RunRequest* request);
+// Part `at` of a graph's bytes.
+void ToWire(int graph, absl::string_view bytes, size_t at, RunRequest* request);
+// The number of bytes of a part that is full.
+inline constexpr size_t kGraphPartBytes = kTextsBytesMax;
 // INTERNAL when the message is none. REQUIRES: kAllocateRow.
 absl::StatusOr<Allocation> AllocationOf(const RunRequest& request);
 // INTERNAL when there is no such row.
 absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& registry);
+// The graphs that a lane was given.
+class GraphShelf {
+ public:
+  // Takes a part. INTERNAL, INVALID_ARGUMENT: the parts make no graph. REQUIRES: kGraphRow.
+  absl::Status Add(const RunRequest& request, const Registry& registry);
+  // INTERNAL when there is no such graph.
+  absl::StatusOr<Problem> Find(const RunRequest& request) const;
+
+ private:
+  std::string incoming_;
+  std::optional<Problem> graphs_[kGraphsMax];
+};
+
 // INVALID_ARGUMENT or INTERNAL for what is no problem of `op`.
 absl::StatusOr<Problem> ProblemOf(const RunRequest& request, const Op& op);
 

@@ -9,13 +9,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/common/lru_cache.h"
+#include "kernels/graph/graph_plan.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 #include "server/log/log.h"
+#include "server/worker/graph_message.h"
 
 namespace warpcall::worker {
 namespace {
@@ -70,7 +76,12 @@ class RemoteExecutor final : public Executor {
       if (place.content != nullptr)
         RETURN_IF_ERROR(place.content->Allocate(
             [&](size_t bytes) { return AllocateResident(bytes, link, job.watch); }));
+    int graph = 0;
+    if (job.problem.graph != nullptr) {
+      ASSIGN_OR_RETURN(graph, SendGraph(job, link));
+    }
     RETURN_IF_ERROR(ToWire(job, &request_));
+    request_.graph = graph;
     WARPCALL_CHECK(staging.size() <= std::size(request_.offsets), staging.size());
     for (const StagingRange& range : staging)
       WARPCALL_DCHECK(range.bytes == 0 || device_->IsStaging(range), range.bytes);
@@ -92,6 +103,32 @@ class RemoteExecutor final : public Executor {
     return Buffer(new RemoteResident{link, number}, bytes, &RemoteResident::Free, nullptr);
   }
 
+  // The number of the job's graph in the worker, which gets the graph unless it has it.
+  absl::StatusOr<int> SendGraph(const Job& job, const std::shared_ptr<Link>& link) {
+    if (graphs_of_.lock() != link) {
+      graphs_of_ = link;
+      graphs_.Clear();
+    }
+    if (const int* const known = graphs_.Find(job.problem)) return *known;
+    std::string bytes;
+    ASSIGN_OR_RETURN(bytes, GraphToBytes(job.problem));
+    // The number of the graph that makes room.
+    const std::optional<int> gone = graphs_.Insert(job.problem, -1);
+    const int number = gone.value_or(static_cast<int>(graphs_.size()) - 1);
+    absl::Status status;
+    for (size_t at = 0; at < bytes.size() && status.ok(); at += kGraphPartBytes) {
+      ToWire(number, bytes, at, &request_);
+      RequestTrace trace;
+      status = Call(*link, job.watch, &trace);
+    }
+    if (!status.ok()) {
+      graphs_.Clear();
+      return status;
+    }
+    graphs_.Insert(job.problem, number);
+    return number;
+  }
+
   // Adds the places of operands in tensors that stay.
   absl::Status AddResidents(const Job& job, const Link& link) {
     for (size_t i = 0; i < job.residents.size(); ++i) {
@@ -99,7 +136,7 @@ class RemoteExecutor final : public Executor {
       const RemoteResident& resident = RemoteResident::Of(*job.residents[i].content);
       if (resident.worker.lock().get() != &link)
         return Unavailable("a tensor was lost with the worker that had it");
-      request_.residents |= 1u << i;
+      request_.residents[i / 64] |= uint64_t{1} << i % 64;
       request_.numbers[i] = resident.number;
       request_.offsets[i] = job.residents[i].offset;
     }
@@ -120,7 +157,9 @@ class RemoteExecutor final : public Executor {
     trace->d2h_ns = reply->d2h_ns;
     trace->device_ns = reply->device_ns;
     trace->launch = reply->launch;
+    if (trace->graph != nullptr) FromWire(*reply, trace->graph.get());
     absl::Status status = RefuseFor(reply->reject_reason, FromWire(reply->status));
+    if (reply->failed_step >= 0) status = AtStep(reply->failed_step, std::move(status));
     if (reply->healthy == 0) {
       device_->HandleBroken(&link);
       status = RefuseFor(RejectReason::kDeviceLost, std::move(status));
@@ -137,6 +176,9 @@ class RemoteExecutor final : public Executor {
 
   RemoteDevice* const device_;
   const size_t lane_;
+  // Numbers of the graphs that the lane's worker knows.
+  std::weak_ptr<Link> graphs_of_;
+  LruCache<Problem, int> graphs_{kGraphsMax};
   RunRequest request_ = {};  // the last
 };
 

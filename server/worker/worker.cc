@@ -13,6 +13,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/graph/graph_plan.h"
+#include "kernels/graph/step_graph.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
@@ -112,6 +114,8 @@ class LaneServer {
     const absl::Status status = Run(request, &trace);
     const auto pushback_ms = RetryPushbackMs(status);
     reply.status = ToWire(status);
+    reply.failed_step = StepOf(status).value_or(-1);
+    if (trace.graph != nullptr) ToWire(*trace.graph, &reply);
     reply.has_pushback = pushback_ms.has_value();
     reply.pushback_ms = pushback_ms.value_or(0);
     reply.healthy = served_.device->healthy();
@@ -134,11 +138,18 @@ class LaneServer {
       ASSIGN_OR_RETURN(const Allocation wanted, AllocationOf(request));
       return shared_->residents.Allocate(wanted);
     }
+    if (request.row == kGraphRow) return graphs_.Add(request, *served_.registry);
     Job job;
     ASSIGN_OR_RETURN(job.row, RowOf(request, *served_.registry));
-    job.op = served_.registry->kernels()[static_cast<size_t>(job.row->kernel)].op;
+    const Kernel& kernel = served_.registry->kernels()[static_cast<size_t>(job.row->kernel)];
+    job.op = kernel.op;
     job.trace = trace;
-    ASSIGN_OR_RETURN(job.problem, ProblemOf(request, *job.op));
+    if (kernel.is_named()) {
+      ASSIGN_OR_RETURN(job.problem, ProblemOf(request, *job.op));
+    } else {
+      ASSIGN_OR_RETURN(job.problem, graphs_.Find(request));
+      trace->graph = std::make_shared<GraphRun>(GraphRun{job.problem.graph});
+    }
     PlacedOperands operands;
     ASSIGN_OR_RETURN(
         operands, OperandsOf(request, job.problem, shared_->staging,
@@ -156,6 +167,7 @@ class LaneServer {
   Shared* const shared_;
   const Served& served_;
   Execution execution_;
+  GraphShelf graphs_;
   RunRequest request_ = {};  // the last
 };
 

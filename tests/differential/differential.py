@@ -53,7 +53,8 @@ def load_messages(pack):
     pool = load_pool(pack)
     names = ["ExecuteRequest", "ExecuteResponse", "ListKernelsRequest", "ListKernelsResponse",
              "ListDevicesRequest", "ListDevicesResponse", "PutRequest", "PutResponse", "GetRequest",
-             "GetResponse", "FreeRequest", "FreeResponse"]
+             "GetResponse", "FreeRequest", "FreeResponse", "ExecuteGraphRequest",
+             "ExecuteGraphResponse"]
     types = {name: class_of(pool.FindMessageTypeByName("warpcall.v1." + name), pool)
              for name in names}
     return collections.namedtuple("Messages", names)(**types)
@@ -382,6 +383,8 @@ class Client:
             SERVICE + name, request_serializer=request.SerializeToString,
             response_deserializer=response.FromString)
         self.execute = method("Execute", messages.ExecuteRequest, messages.ExecuteResponse)
+        self.execute_graph = method("ExecuteGraph", messages.ExecuteGraphRequest,
+                                    messages.ExecuteGraphResponse)
         self.list_kernels = method("ListKernels", messages.ListKernelsRequest,
                                    messages.ListKernelsResponse)
         self.list_devices = method("ListDevices", messages.ListDevicesRequest,

@@ -123,8 +123,8 @@ std::string Flat(const grpc::ByteBuffer& message) {
 // 64 KiB the rest of the message.
 bool TakesTensors(const std::string& method) {
   const std::string name = method.substr(method.rfind('/') + 1);
-  return name == "Execute" || name == "ExecuteStream" || name == "Profile" || name == "Put" ||
-         name == "ModelInfer" || name == "ModelStreamInfer";
+  return name == "Execute" || name == "ExecuteStream" || name == "ExecuteGraph" ||
+         name == "Profile" || name == "Put" || name == "ModelInfer" || name == "ModelStreamInfer";
 }
 
 // The largest request of a method without tensors.

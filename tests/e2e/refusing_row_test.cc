@@ -76,6 +76,45 @@ TEST_P(RefusingRowTest, AFamilyIsKeptAndANamedRowTellsItsReason) {
   }
 }
 
+// Three copies in a row, the second of which its first rows refuse.
+v1::ExecuteGraphRequest PickyGraph(const std::string& implementation = "") {
+  v1::ExecuteGraphRequest graph;
+  graph.add_inputs()->set_name("x");
+  *graph.mutable_inputs(0)->mutable_tensor() = FloatTensor(int64_t{101});
+  for (const char* const name : {"a", "b", "c"}) {
+    v1::GraphStep& step = *graph.add_steps();
+    step.set_name(name);
+    step.set_kernel("picky");
+    step.add_inputs(std::string(name) == "a" ? "x"
+                                             : std::string(1, static_cast<char>(name[0] - 1)));
+    (*step.mutable_attributes())["elements_max"].set_int_value(step.name() == "b" ? 100 : 0);
+  }
+  graph.mutable_steps(1)->set_implementation(implementation);
+  graph.add_outputs()->set_name("c");
+  return graph;
+}
+
+TEST_P(RefusingRowTest, SoIsAStepOfAGraph) {
+  const auto stub = v1::KernelService::NewStub(channel_);
+  for (int i = 0; i < 3; ++i) {
+    grpc::ClientContext context;
+    v1::ExecuteGraphResponse response;
+    const grpc::Status status = stub->ExecuteGraph(&context, PickyGraph(), &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.outputs(0).data(), PickyGraph().inputs(0).tensor().data());
+    std::vector<std::string> variants;
+    for (const v1::GraphStepResult& step : response.steps())
+      variants.push_back(step.launch().variant());
+    EXPECT_EQ(variants, (std::vector<std::string>{"refusing", "taking", "refusing"}));
+  }
+  EXPECT_EQ(Runs(101), "taking");  // known from the graph
+  grpc::ClientContext context;
+  v1::ExecuteGraphResponse response;
+  const grpc::Status named = stub->ExecuteGraph(&context, PickyGraph("refusing"), &response);
+  EXPECT_EQ(named.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(named.error_message(), "step \"b\": there is no way to copy 101 elements");
+}
+
 TEST_P(RefusingRowTest, SoIsEveryWindowOfAStream) {
   const auto elements = static_cast<int64_t>(10 * kMib);
   v1::ExecuteStreamRequest header = Header("picky", {elements});

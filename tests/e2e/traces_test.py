@@ -161,6 +161,33 @@ class TracesTest(unittest.TestCase):
         self.assertGreater(root.start_time_unix_nano, before - 10_000_000)
         self.assertLess(root.end_time_unix_nano, after + 10_000_000)
 
+    def test_a_graph_that_times_its_steps_has_a_span_for_each(self):
+        with Collector() as collector:
+            _, client = self.serve(collector)
+            graph = self.messages.ExecuteGraphRequest(step_times=True)
+            tensor = graph.inputs.add(name="x").tensor
+            tensor.data_type, tensor.data = differential.FLOAT32, X.tobytes()
+            tensor.shape.extend(X.shape)
+            graph.steps.add(name="h", kernel="gelu", inputs=["x"])
+            graph.steps.add(name="y", kernel="softmax", inputs=["h"])
+            graph.outputs.add(name="y")
+            response = client.execute_graph(graph, metadata=traceparent("01"))
+            spans = collector.spans(lambda spans: len(spans) == 3 + len(PHASES))
+        (root,) = roots(spans)
+        self.assertEqual(root.name, "warpcall.v1.KernelService/ExecuteGraph")
+        self.assertEqual(attributes(root)["warpcall.kernel"], "graph")
+        (whole,) = (span for span in spans if span.name == "kernel")
+        steps = [span for span in spans if span.name.startswith("step ")]
+        self.assertEqual([span.name for span in steps], ["step h", "step y"])
+        self.assertEqual([span.end_time_unix_nano - span.start_time_unix_nano for span in steps],
+                         [step.kernel_ns for step in response.steps])
+        self.assert_nested(whole, [])
+        self.assert_nested(root, steps)
+        self.assertGreaterEqual(steps[0].start_time_unix_nano, whole.start_time_unix_nano)
+        self.assertEqual([(attributes(span)["warpcall.kernel"], attributes(span)["warpcall.implementation"])
+                          for span in steps],
+                         list(zip(["gelu", "softmax"], [step.implementation for step in response.steps])))
+
     def test_histograms_name_the_last_traced_request_of_each_bucket(self):
         with Collector() as collector:
             server, client = self.serve(collector, "--otlp_sample_ratio=0")

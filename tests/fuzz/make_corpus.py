@@ -222,30 +222,31 @@ def workers():
         yield f"{name}_changed", bytes([kind]) + edits((0, b"\x03"), (40, b"\xff\xff\xff\xff"))
     # Edits to a RunRequest: its row, the rank and the first dimension of its input, the bytes of
     # all texts and of its attribute's, its output's offset, and its input as a tensor that stays.
-    number = 808, struct.pack("<Q", 7)
-    for name, *changes in [("row", (0, 8 * b"\xfe")), ("rank", (236, b"\x09")),
-                           ("large", (240, struct.pack("<Q", 1 << 40))),
+    number = 3328, struct.pack("<Q", 7)
+    for name, *changes in [("row", (0, 8 * b"\xfe")), ("rank", (2756, b"\x09")),
+                           ("large", (2760, struct.pack("<Q", 1 << 40))),
                            ("texts", (12, struct.pack("<I", 1 << 31))),
-                           ("text", (112, struct.pack("<I", 4097))),
-                           ("beyond", (32, struct.pack("<Q", (1 << 20) - 256))),
-                           ("askew", (32, struct.pack("<Q", 8193))),
-                           ("allocate", (0, 4 * b"\xff"), (16, b"\x01"), number,
-                            (24, struct.pack("<Q", 4096))),
-                           ("tensor", (16, b"\x01"), number),
-                           ("tensor_end", (16, b"\x01"), number, (24, struct.pack("<Q", 12544))),
-                           ("tensor_askew", (16, b"\x01"), number, (24, b"\x01")),
-                           ("tensors", (16, b"\xff"))]:
+                           ("text", (2632, struct.pack("<I", 4097))),
+                           ("beyond", (72, struct.pack("<Q", (1 << 20) - 256))),
+                           ("askew", (72, struct.pack("<Q", 8193))),
+                           ("allocate", (0, 4 * b"\xff"), (20, b"\x01"), (24, b"\x01"), number,
+                            (64, struct.pack("<Q", 4096))),
+                           ("graph", (0, b"\xfe\xff\xff\xff"), (64, 16 * b"\0")),
+                           ("tensor", (24, b"\x01"), number),
+                           ("tensor_end", (24, b"\x01"), number, (64, struct.pack("<Q", 12544))),
+                           ("tensor_askew", (24, b"\x01"), number, (64, b"\x01")),
+                           ("tensors", (24, b"\xff"))]:
         yield f"request_{name}", bytes([2]) + edits(*changes)
         yield f"at_work_{name}", bytes([5]) + edits(*changes) + edits()
     yield "at_work_used", bytes([5]) + edits(
-        (0, 4 * b"\xff"), (16, b"\x01"), number, (24, struct.pack("<Q", 4096))) + edits(
-        (16, b"\x01"), number) + edits()
+        (0, 4 * b"\xff"), (20, b"\x01"), (24, b"\x01"), number, (64, struct.pack("<Q", 4096))) + edits(
+        (24, b"\x01"), number) + edits()
     yield "reply", bytes([3]) + edits() + bytes([0])
     yield "reply_bell", bytes([3]) + edits() + bytes([0x11]) + struct.pack("<I", 2) + b"\0"
     minus_one = 8 * b"\xff"
     yield "reply_nonsense", bytes([3]) + edits((1040, minus_one), (1052, minus_one)) + bytes([0])
     yield "datagram", bytes([4]) + struct.pack("<H", 7) + b"nothing"
-    yield "at_work", bytes([5]) + edits((0, b"\0")) + edits((8, b"\x09")) + edits((16, 8 * b"\x01"))
+    yield "at_work", bytes([5]) + edits((0, b"\0")) + edits((8, b"\x09")) + edits((24, 8 * b"\x01"))
 
 
 def inspect_children():
@@ -411,6 +412,20 @@ def manifests():
     yield "nested", 3000 * b"[" + 3000 * b"]"
 
 
+def graphs():
+    """See graph_fuzz.cc."""
+    matrix = lambda rows, columns: [0, 0, 2, 0, rows, 0, columns]
+    step = lambda kernel, *reads, attributes=(0,): [0, kernel, len(reads), *reads, *attributes]
+    gelu, softmax, identity, matmul, fused, linear = range(6)
+    yield "chain", bytes([1, 3, *matrix(2, 3), *step(gelu, 0), *step(softmax, 1), *step(identity, 2), 1, 3, 0, 1])
+    yield "kept", bytes([1, 2, *matrix(4, 4), *step(gelu, 0), *step(matmul, 1, 0, attributes=[4]), 2, 2, 1, 1, 3, 0])
+    yield "twice", bytes([1, 1, *matrix(3, 3), *step(fused, 0, 0, attributes=[1]), 1, 1, 0, 0])
+    yield "layer", bytes([3, 1, *matrix(2, 3), *matrix(4, 3), 0, 0, 1, 0, 4, *step(linear, 0, 1, 2), 1, 3, 0, 0])
+    yield "itself", bytes([1, 1, *matrix(3, 3), *step(gelu, 1), 1, 1, 0, 0])
+    yield "names", bytes([1, 1, 252, *matrix(3, 3)[1:], *step(gelu, 255), 1, 255, 2, 0])
+    yield "graph", bytes([1, 1, *matrix(3, 3), *step(7, 0), 1, 1, 0, 0])
+
+
 def access_files():
     yield "policies", json.dumps({
         "default": {"methods": ["ListKernels"], "requests_in_flight_max": 2},
@@ -432,7 +447,7 @@ def access_files():
 
 TARGETS = {"access_file_fuzz": access_files,
            "request_fuzz": requests, "infer_request_fuzz": infer_requests, "stream_fuzz": streams,
-           "put_fuzz": puts,
+           "put_fuzz": puts, "graph_fuzz": graphs,
            "npy_fuzz": npys,
            "client_response_fuzz": client_responses, "worker_fuzz": workers,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,

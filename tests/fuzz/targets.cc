@@ -9,6 +9,7 @@ absl::Span<const FuzzTarget> FuzzTargets() {
       {"compiler_fuzz", FuzzCompiler},
       {"cubin_file_fuzz", FuzzCubinFile},
       {"expression_fuzz", FuzzExpression},
+      {"graph_fuzz", FuzzGraph},
       {"http_fuzz", FuzzHttp},
       {"infer_request_fuzz", FuzzInferRequest},
       {"inspect_child_fuzz", FuzzInspectChild},

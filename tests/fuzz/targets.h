@@ -17,6 +17,8 @@ std::string FuzzInferRequest(absl::string_view input);
 std::string FuzzStream(absl::string_view input);
 // The messages of Puts: what comes whole gets a name, and nothing else keeps memory.
 std::string FuzzPut(absl::string_view input);
+// A graph: refused, or with every rule kept, and the same in a worker.
+std::string FuzzGraph(absl::string_view input);
 // A server's answer to the client library.
 std::string FuzzClientResponse(absl::string_view input);
 // A .npy file.

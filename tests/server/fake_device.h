@@ -9,6 +9,8 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/runtime/device.h"
@@ -31,6 +33,18 @@ class FakeDevice : public Device {
     std::atomic<bool> records{false};
     std::atomic<int> recordings{0};
     RecordedCopies recorded_copies = {};  // of the last recording
+    std::atomic<int> replays{0};
+
+    // For kernels of a test, whose LaunchContext::stream is this: runs `work` at once, or at each
+    // replay of what is being recorded.
+    void Launch(std::function<void()> work) {
+      if (!records_now) return work();
+      recorded_work.back().push_back(std::move(work));
+    }
+    bool records_now = false;
+    std::vector<std::vector<std::function<void()>>> recorded_work = {};  // by recording
+    std::vector<RecordedCopies> copies_of = {};                          // likewise
+
     // Called by every stream operation with its
     // name; the operation returns its result.
     std::function<absl::Status(const char* operation)> on_operation = [](const char*) {
@@ -103,11 +117,29 @@ class FakeDevice : public Device {
     bool records() const override { return control_->records; }
     absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue,
                                const RecordedCopies& copies) override {
-      if (absl::Status status = enqueue(); !status.ok()) return status;
+      control_->records_now = true;
+      control_->recorded_work.emplace_back();
+      const absl::Status status = enqueue();
+      control_->records_now = false;
+      if (!status.ok()) return status;
       control_->recorded_copies = copies;
-      return control_->recordings++;
+      control_->copies_of.resize(control_->recorded_work.size());
+      control_->copies_of.back() = copies;
+      ++control_->recordings;
+      return static_cast<int>(control_->recorded_work.size()) - 1;
     }
-    absl::Status Replay(int) override { return control_->on_operation("replay"); }
+    absl::Status Replay(int recording) override {
+      const RecordedCopies& copies = control_->copies_of[static_cast<size_t>(recording)];
+      for (const auto& copy : copies.inputs) std::memcpy(copy.to, copy.from, copy.bytes);
+      if (absl::Status status = ReplayInRound(recording); !status.ok()) return status;
+      for (const auto& copy : copies.outputs) std::memcpy(copy.to, copy.from, copy.bytes);
+      return absl::OkStatus();
+    }
+    absl::Status ReplayInRound(int recording) override {
+      ++control_->replays;
+      for (const auto& work : control_->recorded_work[static_cast<size_t>(recording)]) work();
+      return control_->on_operation("replay");
+    }
     void Forget(int) override {}
 
    private:

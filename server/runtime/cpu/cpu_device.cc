@@ -66,6 +66,29 @@ void Unmap(void* memory, size_t bytes) {
     munmap(memory, bytes);
 }
 
+// Steps have run when the calls that enqueue them return.
+class CpuStepClock final : public StepClock {
+ public:
+  absl::Status Begin(int steps) override {
+    stamps_.clear();
+    stamps_.reserve(2 * static_cast<size_t>(steps));
+    return absl::OkStatus();
+  }
+  absl::Status Stamp() override {
+    stamps_.push_back(NowNs());
+    return absl::OkStatus();
+  }
+  absl::Status End() override { return absl::OkStatus(); }
+  std::vector<int64_t> Times() const {
+    std::vector<int64_t> times;
+    for (size_t i = 0; i + 1 < stamps_.size(); i += 2) times.push_back(stamps_[i + 1] - stamps_[i]);
+    return times;
+  }
+
+ private:
+  std::vector<int64_t> stamps_;
+};
+
 class CpuStream final : public Stream {
  public:
   CpuStream(CpuDevice* device, cpu::ThreadPool* pool, int nice)
@@ -106,6 +129,8 @@ class CpuStream final : public Stream {
   }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   StreamTimes Times() override { return times_; }
+  StepClock* step_clock() override { return &step_clock_; }
+  std::vector<int64_t> StepTimes() override { return step_clock_.Times(); }
 
  private:
   static absl::Status Copy(void* to, const void* from, size_t bytes) {
@@ -119,6 +144,7 @@ class CpuStream final : public Stream {
   Milestone marked_ = Milestone::kOutputsReady;  // last: all four are passed in order
   int64_t marked_ns_ = 0;
   StreamTimes times_;
+  CpuStepClock step_clock_;
 };
 
 }  // namespace

@@ -33,6 +33,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(CudaDevice* devic
   ASSIGN_OR_RETURN(stream->copy_in_, CreateHandle(device));
   ASSIGN_OR_RETURN(stream->copy_out_, CreateHandle(device));
   ASSIGN_OR_RETURN(stream->clock_, KernelClock::Create(device, stream->compute_.get()));
+  ASSIGN_OR_RETURN(stream->step_clock_, KernelClock::Create(device, stream->compute_.get()));
   ASSIGN_OR_RETURN(stream->recordings_, Recordings::Create(device, stream->compute_.get()));
   return stream;
 }
@@ -51,6 +52,7 @@ absl::Status CudaStream::Begin(int rounds) {
   WARPCALL_DCHECK(rounds >= 1, rounds);
   last_ = Last::kUnknown;
   replayed_ = -1;
+  replayed_in_round_ = false;
   events_used_ = 0;
   rounds_wanted_ = rounds;
   rounds_.clear();
@@ -186,10 +188,18 @@ absl::StatusOr<int> CudaStream::Record(absl::FunctionRef<absl::Status()> enqueue
 absl::Status CudaStream::Replay(int recording) {
   rounds_.clear();
   replayed_ = recording;
+  replayed_in_round_ = false;
   last_ = Last::kUnknown;
   RETURN_IF_ERROR(recordings_->Replay(recording));
   last_ = Last::kReplay;
   return absl::OkStatus();
+}
+
+absl::Status CudaStream::ReplayInRound(int recording) {
+  WARPCALL_DCHECK(rounds_.size() == 1 && !overlapped(), rounds_.size());
+  replayed_ = recording;
+  replayed_in_round_ = true;
+  return recordings_->Replay(recording);
 }
 
 void CudaStream::Forget(int recording) { recordings_->Forget(recording); }
@@ -237,8 +247,10 @@ StreamTimes CudaStream::Times() {
   if (replayed_ >= 0) times = recordings_->Times(replayed_);
   if (rounds_.empty()) return times;
   times.h2d_ns = ElapsedNs(rounds_.front().start, rounds_.back().inputs_ready);
-  times.kernel_ns =
-      clocked_ ? clock_->KernelNs() : ElapsedNs(rounds_[0].kernel_begin, rounds_[0].kernel_done);
+  // A recording has times of its own.
+  if (!replayed_in_round_)
+    times.kernel_ns =
+        clocked_ ? clock_->KernelNs() : ElapsedNs(rounds_[0].kernel_begin, rounds_[0].kernel_done);
   times.d2h_ns = ElapsedNs(rounds_.front().kernel_done, rounds_.back().outputs_ready);
   return times;
 }

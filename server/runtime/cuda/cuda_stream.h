@@ -27,10 +27,13 @@ class CudaStream final : public Stream {
   absl::Status Compare(const void* a, const void* b, size_t bytes, uint32_t* differs) override;
   absl::Status Synchronize() override;
   StreamTimes Times() override;
+  StepClock* step_clock() override { return step_clock_.get(); }
+  std::vector<int64_t> StepTimes() override { return step_clock_->Times(); }
   bool records() const override { return true; }
   absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue,
                              const RecordedCopies& copies) override;
   absl::Status Replay(int recording) override;
+  absl::Status ReplayInRound(int recording) override;
   void Forget(int recording) override;
 
  private:
@@ -66,8 +69,9 @@ class CudaStream final : public Stream {
   cuda::StreamHandle copy_in_;
   cuda::StreamHandle copy_out_;
   std::unique_ptr<KernelClock> clock_;
-  std::vector<cuda::EventHandle> events_;  // grows to what the largest job needed
-  int events_used_ = 0;                    // since Begin
+  std::unique_ptr<KernelClock> step_clock_;  // beside clock_, which may time all steps together
+  std::vector<cuda::EventHandle> events_;    // grows to what the largest job needed
+  int events_used_ = 0;                      // since Begin
   int rounds_wanted_ = 1;
   bool copied_ = false;         // since the last milestone
   size_t copied_in_bytes_ = 0;  // since Begin
@@ -75,6 +79,7 @@ class CudaStream final : public Stream {
   std::vector<Round> rounds_;
   std::unique_ptr<Recordings> recordings_;
   int replayed_ = -1;  // since Begin: none
+  bool replayed_in_round_ = false;
   Last last_ = Last::kUnknown;
 };
 

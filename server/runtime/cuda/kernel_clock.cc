@@ -1,6 +1,7 @@
 #include "server/runtime/cuda/kernel_clock.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/cuda/stream_kernels.h"
 #include "proto/common/check.h"
@@ -51,11 +52,16 @@ absl::Status KernelClock::Fetch(cudaStream_t stream) {
       "fetching the kernels' times");
 }
 
-int64_t KernelClock::KernelNs() const {
-  int64_t ns = 0;
+std::vector<int64_t> KernelClock::Times() const {
+  std::vector<int64_t> times;
   for (int i = 0; i + 1 < used_; i += 2)
-    ns += std::max<int64_t>(0, stamps()[i + 1] - stamps()[i] - gap_ns_);
-  return ns;
+    times.push_back(std::max<int64_t>(0, stamps()[i + 1] - stamps()[i] - gap_ns_));
+  return times;
+}
+
+int64_t KernelClock::KernelNs() const {
+  const std::vector<int64_t> times = Times();
+  return std::accumulate(times.begin(), times.end(), int64_t{0});
 }
 
 absl::Status KernelClock::Calibrate() {

@@ -18,19 +18,22 @@
 namespace warpcall {
 
 // Used by one thread.
-class KernelClock {
+class KernelClock final : public StepClock {
  public:
   // Times kernels on `stream`, which outlives it and is idle.
   static absl::StatusOr<std::unique_ptr<KernelClock>> Create(CudaDevice* device,
                                                              cudaStream_t stream);
 
   // Forgets the stamps. Allocates when `kernels` is more than ever before.
-  absl::Status Begin(int kernels);
+  absl::Status Begin(int kernels) override;
   // Enqueued before and after each kernel.
-  absl::Status Stamp();
+  absl::Status Stamp() override;
+  // Fetches on the kernels' stream.
+  absl::Status End() override { return Fetch(stream_); }
   // Enqueues the stamps' way to the host, on a stream that comes after them.
   absl::Status Fetch(cudaStream_t stream);
-  // Time of all kernels, once Fetch's stream has passed it.
+  // Times of the kernels, and of all together, once Fetch's stream has passed it.
+  std::vector<int64_t> Times() const;
   int64_t KernelNs() const;
 
  private:

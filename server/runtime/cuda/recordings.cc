@@ -14,6 +14,7 @@ namespace {
 
 // The first launches of a graph take longer; the median of the distances counts.
 constexpr int kCalibrationReplays = 15;
+static_assert(cuda::SmallCopies::kCountMax == RecordedCopies::kCountMax);
 
 bool IsAligned(const void* memory) {
   return reinterpret_cast<uintptr_t>(memory) % sizeof(uint4) == 0;

@@ -48,6 +48,7 @@ absl::StatusOr<DataType> ToDataType(absl::string_view wire_name) {
 
 Models::Models(const Registry& registry) : registry_(registry) {
   for (const Kernel& kernel : registry.kernels()) {
+    if (!kernel.is_named()) continue;
     Add({kernel.op->name, &kernel, absl::nullopt, ""});
     for (const DataType type : kDataTypes) AddTyped(kernel, type);
   }
@@ -82,7 +83,8 @@ std::string Models::Known(absl::string_view name) const {
       if (absl::StartsWith(model.name, start)) known.push_back(model.name);
   }
   if (!known.empty()) return absl::StrCat("Pinned are: ", absl::StrJoin(known, ", "));
-  for (const Kernel& kernel : registry_.kernels()) known.push_back(kernel.op->name);
+  for (const Kernel& kernel : registry_.kernels())
+    if (kernel.is_named()) known.push_back(kernel.op->name);
   return absl::StrCat("Kernels: ", absl::StrJoin(known, ", "));
 }
 

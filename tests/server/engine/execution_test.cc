@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/graph/graph_plan.h"
+#include "kernels/graph/step_graph.h"
 #include "tests/server/fake_device.h"
 #include "tests/server/small_op.h"
 
@@ -336,6 +339,132 @@ TEST_F(ExecutionTest, RecordsTheCopiesOfSmallJobsToo) {
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(Run(10'000).ok());
   EXPECT_EQ(control_.recordings, 2);
   EXPECT_EQ(control_.memory_used_bytes, int64_t{1} << 20);
+}
+
+// Graphs of steps that each add 1, on a device that records.
+class GraphExecutionTest : public ExecutionTest {
+ protected:
+  GraphExecutionTest() {
+    control_.records = true;
+    row_.implementation.plan = [](const Problem& problem, const PlanContext&) {
+      return NewPlan({.workspace_bytes = 256, .may_be_replayed = true},
+                     [elements = problem.inputs[0].elements()](const Operands& operands,
+                                                               const LaunchContext& context) {
+                       static_cast<FakeDevice::Control*>(context.stream)
+                           ->Launch([=, workspace = static_cast<float*>(context.workspace)] {
+                             const auto* const x = static_cast<const float*>(operands.inputs[0]);
+                             auto* const y = static_cast<float*>(operands.outputs[0]);
+                             *workspace = 1;
+                             for (int64_t i = 0; i < elements; ++i) y[i] = x[i] + *workspace;
+                           });
+                       return absl::OkStatus();
+                     });
+    };
+    graph_row_.implementation.plan = PlanGraph;
+    execution_of_graphs_.emplace(&device_, *device_.CreateStream(), MonotonicNs);
+  }
+
+  // Its inputs are x and, for the last step, a tensor that stays or one that travels.
+  Problem Graph(int steps, int64_t elements) {
+    std::vector<Step> chain;
+    for (int i = 0; i < steps; ++i)
+      chain.push_back(
+          {.op = &SameOp(),
+           .row = &row_,
+           .problem = *MakeProblem(SameOp(), {TensorSpec{DataType::kFloat32, {elements}}}, {}),
+           .inputs = {{i == 0, std::max(i - 1, 0)}}});
+    const TensorSpec input = {DataType::kFloat32, {elements}};
+    return MakeGraphProblem(
+        std::make_shared<const StepGraph>(std::move(chain), std::vector{steps - 1}, false),
+        absl::MakeConstSpan(&input, 1));
+  }
+
+  // Runs it on `x` everywhere, and returns whether it was replayed. Memory that `kept` gives the
+  // output: it stays there.
+  bool Run(const Problem& problem, float x, std::shared_ptr<ResidentMemory> kept = nullptr) {
+    const auto elements = static_cast<size_t>(problem.inputs[0].elements());
+    const size_t bytes = 4 * elements;
+    // Elsewhere each time.
+    std::vector<float>& staging = *staging_of_.emplace_back(new std::vector<float>(2 * elements));
+    std::fill_n(staging.begin(), elements, x);
+    Job job;
+    job.op = &SameOp();
+    job.row = &graph_row_;
+    job.problem = problem;
+    RequestTrace trace;
+    trace.graph = std::make_shared<GraphRun>(GraphRun{problem.graph});
+    job.trace = &trace;
+    std::vector<StagingRange> ranges = {
+        {reinterpret_cast<char*>(staging.data()), bytes},
+        {reinterpret_cast<char*>(staging.data() + elements), bytes}};
+    if (kept != nullptr) {
+      job.residents = {{}, {kept, 0}};
+      ranges[1] = {nullptr, 0};
+    }
+    const absl::Status status = execution_of_graphs_->Run(job, ranges);
+    EXPECT_TRUE(status.ok()) << status;
+    const float* const y =
+        kept == nullptr ? staging.data() + elements : reinterpret_cast<const float*>(kept->data());
+    const auto expected = x + static_cast<float>(problem.graph->steps().size());
+    EXPECT_EQ(std::count(y, y + elements, expected), static_cast<int64_t>(elements));
+    return trace.graph->replayed;
+  }
+  // Runs until it is replayed; returns the number of runs before.
+  int RunsBeforeReplay(const Problem& problem) {
+    for (int i = 0; i < 100; ++i)
+      if (Run(problem, static_cast<float>(i))) return i;
+    return -1;
+  }
+
+  Row graph_row_ = {1, 0, MakeRow()};
+  std::optional<Execution> execution_of_graphs_;
+  std::vector<std::unique_ptr<std::vector<float>>> staging_of_;
+};
+
+TEST_F(GraphExecutionTest, AGraphWhoseCopiesAreLargeIsReplayedFromTheFourthTimeWhereverItsDataLie) {
+  const Problem graph = Graph(3, 100'000);
+  EXPECT_EQ(RunsBeforeReplay(graph), 3);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Run(graph, static_cast<float>(100 + i)));
+  EXPECT_EQ(control_.recordings, 1);
+  EXPECT_TRUE(control_.recorded_copies.inputs.empty());
+}
+
+TEST_F(GraphExecutionTest, WhatStaysIsCopiedThereAfterAReplay) {
+  const Problem graph = Graph(2, 100);
+  for (int i = 0; i < 8; ++i) {
+    auto kept = std::make_shared<ResidentMemory>(400);
+    EXPECT_EQ(Run(graph, static_cast<float>(i), kept), i >= 3) << i;
+  }
+  EXPECT_EQ(control_.recordings, 1);
+}
+
+// Small ones are recorded with their copies, so they repeat where their data lie at one place.
+TEST_F(GraphExecutionTest, ASmallGraphElsewhereIsRunAndNotReplayed) {
+  const Problem graph = Graph(3, 10);
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(Run(graph, static_cast<float>(i)));
+}
+
+TEST_F(GraphExecutionTest, GraphsKeepNoMoreMemoryThanTheyMayAndComeBackRight) {
+  device_.SetGraphBytesMax(5 << 20);
+  execution_of_graphs_.emplace(&device_, *device_.CreateStream(), MonotonicNs);
+  std::vector<Problem> graphs;
+  for (int i = 0; i < 6; ++i) graphs.push_back(Graph(2 + i, 100'000 + 1000 * i));
+  int replayed = 0;
+  for (int i = 0; i < 300; ++i) {
+    // The first ones often, the others now and then.
+    const size_t which =
+        i % 7 == 0 ? static_cast<size_t>(2 + i / 7 % 4) : static_cast<size_t>(i % 2);
+    replayed += Run(graphs[which], static_cast<float>(i)) ? 1 : 0;
+    EXPECT_LE(control_.memory_used_bytes, 5 << 20);
+  }
+  EXPECT_GT(replayed, 50);
+}
+
+TEST_F(GraphExecutionTest, AGraphThatDoesNotFitIsRunWithoutAPlaceOfItsOwn) {
+  device_.SetGraphBytesMax(1000);
+  execution_of_graphs_.emplace(&device_, *device_.CreateStream(), MonotonicNs);
+  const Problem graph = Graph(3, 100'000);
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(Run(graph, static_cast<float>(i)));
 }
 
 TEST_F(ExecutionTest, AWorkspaceIsKeptWhereMemoryIsNotPooledWhileItIsSmall) {

@@ -68,6 +68,7 @@ constexpr Family kContract[] = {
     {"warpcall_resident_bytes", "gauge", "device,state"},
     {"warpcall_resident_tensors", "gauge", "device"},
     {"warpcall_resident_ended_total", "counter", "device,why"},
+    {"warpcall_graph_replays_total", "counter", "device"},
     {"warpcall_device_busy_seconds_total", "counter", "device"},
     {"warpcall_device_bandwidth_ceiling_bytes_per_second", "gauge", "device"},
     {"warpcall_gpu_info", "gauge", "UUID,device", kGpuOnly},

@@ -189,7 +189,7 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
   HostileServer server;
   ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
   ASSERT_TRUE(server.Run(GoodRunRequest()).ok());
-  std::vector<RunRequest> requests(17, GoodRunRequest());
+  std::vector<RunRequest> requests(20, GoodRunRequest());
   requests[0].row = -1;
   requests[1].row = static_cast<int32_t>(CpuKernels().rows().size());
   requests[2].input_count = kInputsMax + 1;
@@ -207,6 +207,9 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
   requests[14].offsets[1] = 3840;  // overlaps the input
   requests[15].text_bytes = kTextsBytesMax + 1;
   requests[16].attributes[0].text_bytes = requests[16].text_bytes + 1;
+  requests[17].operand_count = 1;
+  requests[18].operand_count = kOperandsMax + 1;
+  requests[19].residents[kOperandsMax / 64 - 1] = 1;
   for (const RunRequest& request : requests) {
     EXPECT_FALSE(server.Run(request).ok()) << &request - requests.data();
     ASSERT_TRUE(server.Run(GoodRunRequest()).ok()) << &request - requests.data();
@@ -216,7 +219,7 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
 // gelu of 1000 floats whose input lies in tensor `number`, and its output in staging.
 RunRequest RequestOfTensor(uint64_t number, uint64_t offset) {
   RunRequest request = GoodRunRequest();
-  request.residents = 1;
+  request.residents[0] = 1;
   request.numbers[0] = number;
   request.offsets[0] = offset;
   return request;
@@ -240,11 +243,11 @@ TEST(HostilePeerTest, AWorkerUsesNoMoreOfATensorThanItHas) {
   EXPECT_THAT(refused(RequestOfTensor(7, 64)), HasSubstr("a multiple of 256"));
   EXPECT_THAT(refused(RequestOfTensor(8, 0)), HasSubstr("a tensor's number is 8"));
   RunRequest request = RequestOfTensor(7, 0);
-  request.residents = 1 << 2;
-  EXPECT_THAT(refused(request), HasSubstr("a set of tensors is 4"));
+  request.residents[0] = 1 << 2;
+  EXPECT_THAT(refused(request), HasSubstr("a tensor's operand is 2"));
   // The output over the input.
   request = RequestOfTensor(7, 0);
-  request.residents = 3;
+  request.residents[0] = 3;
   request.numbers[1] = 7;
   request.offsets[1] = 3840;
   EXPECT_THAT(refused(request), HasSubstr("lies in another operand, is 3840"));
@@ -266,7 +269,7 @@ TEST(HostilePeerTest, AWorkerHasATensorFromItsAllocationUntilItIsFreed) {
               HasSubstr("4611686018427387904 bytes does not fit beside 4096 of others; cpu has"));
   RunRequest two = {};
   ToWire(Allocation{8, 4096}, &two);
-  two.residents = 3;
+  two.residents[0] = 3;
   EXPECT_THAT(std::string(server.Run(two).message()), HasSubstr("a set of tensors is 3"));
   server.Free(99);
   EXPECT_TRUE(server.Run(RequestOfTensor(7, 0)).ok());

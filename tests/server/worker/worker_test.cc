@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -23,6 +24,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "kernels/expression/parser.h"
+#include "kernels/graph/step_graph.h"
 #include "kernels/registry.h"
 #include "server/engine/refusal.h"
 #include "server/runtime/cpu/cpu_device.h"
@@ -36,6 +38,7 @@ namespace warpcall::worker {
 namespace {
 
 using testing::CpuKernels;
+using testing::CpuKernelsAndGraphs;
 using testing::FakeDevice;
 using ::testing::HasSubstr;
 using testing::kStagingBytes;
@@ -72,7 +75,8 @@ class WorkerThread {
 // The server's view of `device`, and the worker threads that serve it one after the other.
 class Pair {
  public:
-  explicit Pair(Device* device, int spin_places = 0) : served_{&CpuKernels(), device, Pin, Errors} {
+  explicit Pair(Device* device, int spin_places = 0)
+      : served_{&CpuKernelsAndGraphs(), device, Pin, Errors} {
     auto remote = RemoteDevice::Create({.start = [this](int staging) { return Start(staging); },
                                         .lanes = kLanes,
                                         .spin_places = spin_places,
@@ -248,6 +252,49 @@ TEST(WorkerTest, AnExpressionOfEveryInputAndTheLongestTextTravels) {
     ASSERT_EQ(reinterpret_cast<const float*>(ranges[8].data)[j], static_cast<float>((j + 1) * 255));
 }
 
+// Copies of 1000 floats in a row.
+struct GraphWork : Work1000 {
+  explicit GraphWork(int steps, bool times_steps = false) : Work1000("identity") {
+    std::vector<Step> chain;
+    for (int i = 0; i < steps; ++i)
+      chain.push_back({job.op, job.row, job.problem, {{i == 0, std::max(i - 1, 0)}}});
+    const Kernel& kernel = GraphKernel(CpuKernelsAndGraphs());
+    job.op = kernel.op;
+    job.row = &CpuKernelsAndGraphs().rows()[static_cast<size_t>(kernel.rows[0])];
+    const std::vector<TensorSpec> inputs(job.problem.inputs.begin(), job.problem.inputs.end());
+    job.problem = MakeGraphProblem(
+        std::make_shared<const StepGraph>(std::move(chain), std::vector{steps - 1}, times_steps),
+        inputs);
+    trace.graph = std::make_shared<GraphRun>(GraphRun{job.problem.graph});
+  }
+};
+
+// More graphs than a lane knows, twice, and again in a worker that was started anew.
+TEST(WorkerTest, GraphsRunByTheirNumbers) {
+  CpuDevice device(2);
+  Pair pair(&device);
+  auto executor = pair.remote().CreateExecutor();
+  ASSERT_TRUE(executor.ok());
+  auto* const x = reinterpret_cast<float*>(pair.staging());
+  const auto* const y = reinterpret_cast<const float*>(pair.staging() + 8192);
+  for (int round = 0; round < 2; ++round) {
+    for (int steps = 1; steps <= kGraphsMax + 6; ++steps) {
+      x[999] = static_cast<float>(100 * round + steps);
+      GraphWork work(steps, steps % 2 == 0);
+      const absl::Status status = (*executor)->Run(work.job, work.RangesIn(pair.staging()));
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(y[999], x[999]);
+      EXPECT_EQ(work.trace.graph->launches.size(), static_cast<size_t>(steps));
+      EXPECT_EQ(work.trace.graph->step_ns.size(), steps % 2 == 0 ? static_cast<size_t>(steps) : 0);
+    }
+  }
+  pair.CutConnections();
+  EXPECT_TRUE(testing::Eventually([&] {
+    GraphWork work(3);
+    return (*executor)->Run(work.job, work.RangesIn(pair.staging())).ok();
+  }));
+}
+
 TEST(WorkerTest, EachTextIsItsOwnAttributes) {
   const Kernel* const kernel = *CpuKernels().Find("linear");
   Job job;
@@ -275,13 +322,13 @@ TEST(WorkerTest, ARequestIsCopiedAsFarAsItIsUsed) {
   EXPECT_EQ(std::string(to.texts), "tanh");
   from.numbers[0] = 11;
   from.numbers[1] = 12;
-  from.residents = 2;
+  from.residents[0] = 2;
   CopyMessage(from, &to);
   EXPECT_EQ(to.numbers[0], 0u);
   EXPECT_EQ(to.numbers[1], 12u);
   from.input_count = 1 << 30;
   from.text_bytes = 1u << 31;
-  from.residents = ~0u;
+  from.residents[0] = ~0u;
   CopyMessage(from, &to);
   EXPECT_EQ(to.numbers[0], 11u);
   EXPECT_EQ(to.inputs[1].rank, 5);

@@ -1,0 +1,97 @@
+#include "server/transport/graph_codec.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/graph/step_graph.h"
+#include "proto/common/check.h"
+#include "proto/common/status_macros.h"
+#include "server/inspect/describe.h"
+#include "server/transport/codec.h"
+#include "server/transport/request.h"
+
+namespace warpcall {
+
+absl::Status GraphCodec::Decode(const grpc::ByteBuffer& message) {
+  RETURN_IF_ERROR(DumpSlices(message, &slices_));
+  absl::InlinedVector<wire::Bytes, 8> fragments;
+  for (const grpc::Slice& slice : slices_) fragments.push_back(BytesOf(slice));
+  RETURN_IF_ERROR(wire::SplitGraph(fragments, &split_));
+  if (!header_.ParseFromString(split_.header))
+    return absl::InvalidArgumentError(
+        "the message is not a valid ExecuteGraphRequest: protobuf cannot parse its fields");
+  return absl::OkStatus();
+}
+
+void GraphCodec::ReleaseInputs() {
+  slices_.Clear();
+  split_.tensor_data.clear();
+}
+
+absl::Status GraphCodec::FindResidents(Residents* residents, absl::string_view owner) {
+  // First, so that every later message may name inputs and steps.
+  GraphWishes wishes;
+  ASSIGN_OR_RETURN(wishes, ReadGraphWishes(header_, registry_));
+  steps_ = std::move(wishes.steps);
+  keeps_ = std::move(wishes.keeps);
+  std::vector<NamedInput> inputs;
+  for (v1::GraphInput& input : *header_.mutable_inputs())
+    inputs.push_back({GraphInputLabel(input.name()), input.mutable_tensor(),
+                      split_.tensor_data[inputs.size()].size});
+  ASSIGN_OR_RETURN(residents_, UseHandles({residents, owner}, inputs));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CallSpec> GraphCodec::Spec() {
+  return CallSpec{.device = header_.device(),
+                  .request_id = header_.request_id(),
+                  .residents = std::move(residents_),
+                  .steps = steps_,
+                  .keeps = std::move(keeps_)};
+}
+
+absl::StatusOr<Problem> GraphCodec::ToProblem(const Op&) { return ReadGraph(header_, steps_); }
+
+absl::StatusOr<JobInputs> GraphCodec::Inputs(const Op&, const Problem& problem) {
+  JobInputs inputs;
+  WARPCALL_CHECK(problem.inputs.size() == split_.tensor_data.size(), problem.inputs.size(),
+                 split_.tensor_data.size());
+  for (size_t i = 0; i < problem.inputs.size(); ++i) {
+    const v1::GraphInput& input = header_.inputs(static_cast<int>(i));
+    inputs.push_back(split_.tensor_data[i].pieces);
+    if (!input.tensor().handle().empty()) continue;
+    RETURN_IF_ERROR(CheckDataBytes(GraphInputLabel(input.name()), split_.tensor_data[i].size,
+                                   problem.inputs[i]));
+  }
+  return inputs;
+}
+
+absl::Status GraphCodec::Encode(Request* request, StagingBuffers outputs,
+                                grpc::ByteBuffer* response) {
+  RETURN_IF_ERROR(request->NameOutputs());
+  request->StopClock();
+  v1::ExecuteGraphResponse rest;
+  const RequestTrace& trace = request->trace();
+  WARPCALL_CHECK(trace.graph != nullptr && trace.graph->launches.size() == steps_.size());
+  const StepGraph& graph = *trace.graph->graph;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    v1::GraphStepResult& result = *rest.add_steps();
+    const Step& step = graph.steps()[i];
+    result.set_name(steps_[i].name);
+    result.set_implementation(FamilyName(step.row->implementation.family));
+    if (i < trace.graph->step_ns.size()) result.set_kernel_ns(trace.graph->step_ns[i]);
+    *result.mutable_launch() = inspect::LaunchInfoOf(
+        step.row->implementation, step.op->work(step.problem), trace.graph->launches[i]);
+  }
+  rest.set_device(request->device());
+  FillIn(trace, rest.mutable_timing());
+  rest.set_request_id(request->request_id());
+  rest.set_resident_bytes(request->resident_bytes());
+  rest.set_intermediate_bytes(static_cast<int64_t>(graph.arena_bytes()));
+  rest.set_replayed(trace.graph->replayed);
+  EncodeResponse(*request, rest, std::move(outputs), response);
+  return absl::OkStatus();
+}
+
+}  // namespace warpcall

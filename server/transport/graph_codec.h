@@ -1,0 +1,48 @@
+// ExecuteGraph's messages.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/registry.h"
+#include "proto/wire/tensor_split.h"
+#include "server/transport/call_codec.h"
+#include "server/transport/graph_request.h"
+#include "server/transport/slices.h"
+#include "warpcall/v1/warpcall.pb.h"
+
+namespace warpcall {
+
+// As ExecuteCodec: everything but tensor data is parsed, tensor data stay where gRPC received them.
+class GraphCodec final : public CallCodec {
+ public:
+  // `registry` outlives it.
+  explicit GraphCodec(const Registry* registry) : registry_(*registry) {}
+
+  const char* method() const override { return "ExecuteGraph"; }
+  absl::Status Decode(const grpc::ByteBuffer& message) override;
+  absl::Status FindResidents(Residents* residents, absl::string_view owner) override;
+  absl::StatusOr<CallSpec> Spec() override;
+  absl::StatusOr<Problem> ToProblem(const Op& op) override;
+  absl::StatusOr<JobInputs> Inputs(const Op& op, const Problem& problem) override;
+  void ReleaseInputs() override;
+  absl::Status Encode(Request* request, StagingBuffers outputs,
+                      grpc::ByteBuffer* response) override;
+  void RecordEnd(const RequestTrace&, const absl::Status&) override {}
+
+ private:
+  const Registry& registry_;
+  v1::ExecuteGraphRequest header_;
+  Slices slices_;
+  wire::SplitMessage split_;
+  std::vector<ResidentUse> residents_;
+  std::vector<StepQuestion> steps_;
+  std::vector<std::optional<Residents::Terms>> keeps_;
+};
+
+}  // namespace warpcall
