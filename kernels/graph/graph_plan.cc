@@ -40,7 +40,7 @@ class GraphPlan final : public Plan {
       : Plan(traits), graph_(std::move(graph)), steps_(std::move(steps)) {}
 
   absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
-    StepClock* const clock = graph_->times_steps() ? context.step_clock : nullptr;
+    StepClock* const clock = context.step_clock;
     LaunchContext own = context;
     own.step_clock = nullptr;
     auto* const arena = static_cast<char*>(context.workspace);

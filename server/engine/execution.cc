@@ -294,12 +294,17 @@ absl::StatusOr<void*> Execution::Workspace(size_t bytes) {
   return workspace_.data();
 }
 
+bool Execution::TimesSteps(const Job& job) const {
+  return job.trace->graph != nullptr &&
+         (job.problem.graph->times_steps() || stream_->times_steps_for_free());
+}
+
 LaunchContext Execution::ContextOf(const Job& job, const Placement& placement) const {
   LaunchContext context;
   context.stream = stream_->native_handle();
   context.workspace = placement.workspace;
   context.stop = job.watch;
-  context.step_clock = stream_->step_clock();
+  if (TimesSteps(job)) context.step_clock = stream_->step_clock();
   return context;
 }
 
@@ -315,8 +320,7 @@ absl::Status Execution::RunPlaced(const Job& job, const Cut& cut, const Placemen
   trace.h2d_ns = times.h2d_ns;
   trace.kernel_ns = times.kernel_ns;
   trace.d2h_ns = times.d2h_ns;
-  if (trace.graph != nullptr && trace.graph->graph->times_steps())
-    trace.graph->step_ns = stream_->StepTimes();
+  if (TimesSteps(job)) trace.graph->step_ns = stream_->StepTimes();
   return absl::OkStatus();
 }
 

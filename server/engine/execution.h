@@ -59,6 +59,7 @@ class Execution final : public Executor {
   absl::Status Launch(const Job& job, const Piece& piece, const Placement& placement);
   absl::Status Wait(const Job& job);
   absl::Status RecordShape(const Job& job, const Placement& placement, const Cut& cut);
+  bool TimesSteps(const Job& job) const;
   LaunchContext ContextOf(const Job& job, const Placement& placement) const;
 
   Device* const device_;

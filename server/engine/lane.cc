@@ -119,8 +119,7 @@ absl::Status Lane::Run() {
   RETURN_IF_ERROR(status);
   // Excludes the preparation, which the next job of its kind finds done. If it counted, every
   // request would be predicted a search of 100 ms, and jobs would go to another device.
-  shared_.history->Record(job.row->id, job.timed_work(),
-                          job.trace->copy_in_ns + job.trace->device_ns);
+  RecordRun(job, shared_.history);
   job.trace->ran = true;
   return absl::OkStatus();
 }

@@ -35,7 +35,7 @@ using TraceId = std::array<uint8_t, 16>;  // W3C Trace Context
 struct GraphRun {
   std::shared_ptr<const StepGraph> graph;
   std::vector<LaunchShape> launches = {};  // by step; empty until they are known
-  std::vector<int64_t> step_ns = {};       // by step; empty unless the graph times its steps
+  std::vector<int64_t> step_ns = {};       // by step; empty where they were not timed
   std::vector<std::string> names = {};     // by step; in the record of a traced request
   bool replayed = false;                   // as one recording
 };

@@ -30,6 +30,11 @@ TimedWork TimedWorkOf(const StepGraph& graph, size_t number, size_t input_count,
   return timed;
 }
 
+TimedWork TimedWorkOf(const Job& job, size_t number) {
+  return TimedWorkOf(*job.problem.graph, number, job.problem.inputs.size(),
+                     [&job](size_t operand) { return job.IsResident(operand); });
+}
+
 ServiceHistory::Prediction PredictSteps(const ServiceHistory& history, const StepGraph& graph,
                                         size_t input_count, StaysThere stays) {
   ServiceHistory::Prediction sum = {0, 0, 0, ServiceHistory::Basis::kMeasured};
@@ -53,13 +58,25 @@ ServiceHistory::Prediction Predict(const ServiceHistory& history, const Job& job
                       [&job](size_t operand) { return job.IsResident(operand); });
 }
 
+void RecordRun(const Job& job, ServiceHistory* history) {
+  const RequestTrace& trace = *job.trace;
+  const int64_t ns = trace.copy_in_ns + trace.device_ns;
+  if (job.problem.graph == nullptr) return history->Record(job.row->id, job.timed_work(), ns);
+  const size_t steps = job.problem.graph->steps().size();
+  for (size_t i = 0; i < steps; ++i) {
+    const TimedWork timed = TimedWorkOf(job, i);
+    // A step all of whose operands travel is the whole graph, and takes as long as its Execute.
+    if (!timed.has_residents && steps == 1)
+      history->Record(job.problem.graph->steps()[i].row->id, timed, ns);
+    else if (timed.has_residents && i < trace.graph->step_ns.size())
+      history->Record(job.problem.graph->steps()[i].row->id, timed, trace.graph->step_ns[i]);
+  }
+}
+
 void LowerPrediction(const Job& job, ServiceHistory* history) {
   if (job.problem.graph == nullptr) return history->LowerPrediction(job.row->id, job.timed_work());
   for (size_t i = 0; i < job.problem.graph->steps().size(); ++i)
-    history->LowerPrediction(
-        job.problem.graph->steps()[i].row->id,
-        TimedWorkOf(*job.problem.graph, i, job.problem.inputs.size(),
-                    [&job](size_t operand) { return job.IsResident(operand); }));
+    history->LowerPrediction(job.problem.graph->steps()[i].row->id, TimedWorkOf(job, i));
 }
 
 ServiceHistory::Prediction Predict(const ServiceHistory& history, const StepGraph& graph) {

@@ -9,6 +9,8 @@
 namespace warpcall {
 
 ServiceHistory::Prediction Predict(const ServiceHistory& history, const Job& job);
+// After the job has run.
+void RecordRun(const Job& job, ServiceHistory* history);
 // After a prediction has kept the job out: see ServiceHistory::LowerPrediction.
 void LowerPrediction(const Job& job, ServiceHistory* history);
 

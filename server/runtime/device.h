@@ -114,6 +114,8 @@ class Stream {
 
   // Times the steps of a graph within a round. Null: the stream can't.
   virtual StepClock* step_clock() { return nullptr; }
+  // True if that costs so little that every graph may be timed.
+  virtual bool times_steps_for_free() const { return false; }
   // Their times in nanoseconds since the clock's Begin, once Synchronize has returned.
   virtual std::vector<int64_t> StepTimes() { return {}; }
 

@@ -80,7 +80,8 @@ absl::Status GraphCodec::Encode(Request* request, StagingBuffers outputs,
     const Step& step = graph.steps()[i];
     result.set_name(steps_[i].name);
     result.set_implementation(FamilyName(step.row->implementation.family));
-    if (i < trace.graph->step_ns.size()) result.set_kernel_ns(trace.graph->step_ns[i]);
+    if (graph.times_steps() && i < trace.graph->step_ns.size())
+      result.set_kernel_ns(trace.graph->step_ns[i]);
     *result.mutable_launch() = inspect::LaunchInfoOf(
         step.row->implementation, step.op->work(step.problem), trace.graph->launches[i]);
   }

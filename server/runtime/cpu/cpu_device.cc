@@ -130,6 +130,7 @@ class CpuStream final : public Stream {
   absl::Status Synchronize() override { return absl::OkStatus(); }
   StreamTimes Times() override { return times_; }
   StepClock* step_clock() override { return &step_clock_; }
+  bool times_steps_for_free() const override { return true; }
   std::vector<int64_t> StepTimes() override { return step_clock_.Times(); }
 
  private:
