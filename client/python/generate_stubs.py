@@ -26,6 +26,7 @@ from typing import Any, Literal, overload
 
 from ._arrays import Array
 from ._fuse import Fused
+from ._graph_value import GraphValue
 from ._result import Result
 """
 CATALOG_HEADER = '''\
@@ -45,6 +46,16 @@ OPTIONS = """\
         keep: bool = ...,
         keep_ttl: float | None = ...,
 """
+STEP_OPTIONS = """\
+        implementation: str = ...,
+        name: str = ...,
+"""
+# Of what a kernel's method returns: its options.
+OPTIONS_BY_RESULT = {
+    "Result": OPTIONS,
+    "Coroutine[Any, Any, Result]": OPTIONS,
+    "GraphValue": STEP_OPTIONS,
+}
 
 
 def attribute_line(attribute: AttributeInfo) -> str:
@@ -95,7 +106,7 @@ def signature(
     )
     if kernel.input_names:
         out += "        /,\n"
-    out += "        *,\n" + "".join(map(attribute_line, attributes)) + OPTIONS
+    out += "        *,\n" + "".join(map(attribute_line, attributes)) + OPTIONS_BY_RESULT[returns]
     out += f"    ) -> {returns}:\n"
     lines = [kernel.summary]
     lines += [
@@ -117,6 +128,7 @@ def stubs(kernels: list[KernelInfo]) -> str:
             "Coroutine[Any, Any, Result]",
             "Kernels as methods of the asyncio client.",
         ),
+        ("GraphKernelMethods", "GraphValue", "Kernels as methods of a graph."),
     ]:
         out += f'\nclass {name}:\n    """{doc}"""\n\n'
         out += "\n".join(method(kernel, returns) for kernel in kernels)

@@ -36,6 +36,9 @@ from ._functions import min as min
 from ._functions import pow as pow
 from ._functions import sum as sum
 from ._fuse import Fused, fuse
+from ._graph import Graph, GraphFunction
+from ._graph_result import GraphResult, GraphStepRow, GraphSteps
+from ._graph_value import GraphValue
 from ._messages import ServerInfoResponse
 from ._profile import Profile
 from ._proto import (
@@ -92,6 +95,12 @@ __all__ = [
     "DeviceInfo",
     "Error",
     "Fused",
+    "Graph",
+    "GraphFunction",
+    "GraphResult",
+    "GraphStepRow",
+    "GraphSteps",
+    "GraphValue",
     "ImplementationInfo",
     "Internal",
     "InvalidArgument",

@@ -20,6 +20,7 @@ from ._arrays import Array
 from ._channel import Methods, Target, call_metadata
 from ._execute import encode_extras, encode_ready
 from ._futures import CallFuture, Cancellation
+from ._graph import GraphRequest, calling_graph
 from ._process import Home
 from ._profile import Profile, ProfileCalls
 from ._proto import PutResponse
@@ -184,6 +185,15 @@ class Calls:
             return request.finish(data)
 
         return self._restoring(request.restorable, terms, make)
+
+    def graph(self, request: GraphRequest) -> bytes:
+        terms = self.terms(request.timeout)
+
+        def make() -> bytes:
+            return self.unary(_channel.EXECUTE_GRAPH, request.encode(), terms.deadline)
+
+        with calling_graph():
+            return self._restoring(request.residents, terms, make)
 
     def unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
         methods, metadata = self._methods, call_metadata(self._metadata)
@@ -382,19 +392,26 @@ class Calls:
         `make` a second time."""
         if not residents:
             return make()
-
-        def restore(resident: ResidentBase, lost: Mapping[str, str]) -> bool:
-            return resident.restore(
-                lost, time_left(terms.deadline), lambda source: self._put(source, terms)
-            )
-
         try:
             return make()
         except NotFound as error:
-            lost = error.lost_handles
-            if not lost or not all(restore(each, lost) for each in dict.fromkeys(residents)):
+            if not self.restore(residents, error.lost_handles, terms):
                 raise
         return make()
+
+    def restore(
+        self, residents: Sequence[ResidentBase], lost: Mapping[str, str], terms: Terms
+    ) -> bool:
+        """Puts residents that the server has lost again. True if a call that named these lost
+        handles may be made once more."""
+
+        def put(source: Put) -> PutResponse:
+            return self._put(source, terms)
+
+        return bool(lost) and all(
+            resident.restore(lost, time_left(terms.deadline), put)
+            for resident in dict.fromkeys(residents)
+        )
 
     # ---- stripes ----
 
@@ -608,7 +625,7 @@ def check_one_server(target: Target) -> None:
         )
 
 
-def check_residents(request: Request, target: Target) -> None:
+def check_residents(request: Request | GraphRequest, target: Target) -> None:
     """Raises InvalidArgument for a call whose tensors are or would be on another server."""
     for resident in request.residents:
         resident.check(target.address)

@@ -39,6 +39,7 @@ _SESSION = re.compile(r"[!-~]{1,128}")
 _SERVICE = "/warpcall.v1.KernelService/"
 EXECUTE = _SERVICE + "Execute"
 EXECUTE_STREAM = _SERVICE + "ExecuteStream"
+EXECUTE_GRAPH = _SERVICE + "ExecuteGraph"
 LIST_KERNELS = _SERVICE + "ListKernels"
 LIST_DEVICES = _SERVICE + "ListDevices"
 SERVER_INFO = _SERVICE + "ServerInfo"
@@ -54,7 +55,7 @@ FREE = _SERVICE + "Free"
 LIST_TENSORS = _SERVICE + "ListTensors"
 _UNARY = (
     *(EXECUTE, LIST_KERNELS, LIST_DEVICES, SERVER_INFO, BENCHMARK, TUNE, PROFILE, DESCRIBE),
-    *(FREE, LIST_TENSORS),
+    *(EXECUTE_GRAPH, FREE, LIST_TENSORS),
 )
 # A stream of one message and a single message are one thing on the wire.
 _STREAMS = (EXECUTE_STREAM, PUT, GET)

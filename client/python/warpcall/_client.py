@@ -17,6 +17,8 @@ from ._channel import TLS, Target, target_of
 from ._execute import Call
 from ._fast import open_calls
 from ._fuse import Attribute, expressed
+from ._graph import Graph, GraphRequest
+from ._graph_result import GraphResult
 from ._inspect import (
     ProfileOptions,
     Sampling,
@@ -198,6 +200,29 @@ class Client(KernelMethods):
         finally:
             for future in pending:
                 future.cancel()
+
+    # ---- several kernels in one call ----
+
+    def graph(self, *, dtype: Any = None) -> Graph:
+        """Returns a graph to write down: several kernels that run in one call, on one device. What
+        only later steps read never leaves the device.
+
+            with gpu.graph() as g:
+                h = g.linear(g.input("x"), w1, b1, activation="gelu")
+                g.output(g.linear(h, w2, b2))
+            f = g.build()
+            y = f(x=x)
+            y.steps  # which implementations ran; with f(x=x, step_times=True) how long
+
+        Arrays among the arguments, as `b1`, are sent with each call: weights had better be
+        Residents, `w1 = gpu.put(weight)`.
+        `dtype`: the type to convert arrays to, those of calls too; as for `run`.
+        """
+        return Graph(self, dtype)
+
+    def _run_graph(self, request: GraphRequest) -> GraphResult | tuple[GraphResult, ...]:
+        check_residents(request, self._target)
+        return request.finish(self._calls.graph(request), self._ceiling, self._resident)
 
     # ---- tensors that stay ----
 

@@ -52,15 +52,18 @@ class Call(NamedTuple):
     time to live; None: they are sent."""
 
 
-@functools.lru_cache(maxsize=1024)
-def _tensor_prefix(data_type: int, shape: tuple[int, ...], data_bytes: int | None) -> bytes:
-    """All of an ExecuteRequest.inputs but its data, which follow; without them: None."""
+def tensor_fields(data_type: int, shape: tuple[int, ...], data_bytes: int | None) -> bytes:
+    """All of a Tensor but its data, which follow; without them: None."""
     spec = wire.varint_field(1, data_type)
     spec += wire.bytes_field(2, b"".join(map(wire.varint, shape)))
-    if data_bytes is None:
-        return wire.bytes_field(3, spec)
-    spec += wire.bytes_prefix(3, data_bytes)
-    return wire.bytes_prefix(3, len(spec) + data_bytes) + spec
+    return spec if data_bytes is None else spec + wire.bytes_prefix(3, data_bytes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _tensor_prefix(data_type: int, shape: tuple[int, ...], data_bytes: int | None) -> bytes:
+    """As tensor_fields, of an ExecuteRequest.inputs."""
+    spec = tensor_fields(data_type, shape, data_bytes)
+    return wire.bytes_prefix(3, len(spec) + (data_bytes or 0)) + spec
 
 
 @functools.lru_cache(maxsize=1024)
@@ -86,9 +89,14 @@ def _call_bytes(call: Call) -> bytes:
     return out
 
 
+def handle_field(resident: ResidentBase) -> bytes:
+    """A Tensor that is on the server."""
+    return wire.bytes_field(4, resident.handle.encode())
+
+
 def _encode_handle(resident: ResidentBase) -> bytes:
     """An ExecuteRequest.inputs."""
-    return wire.bytes_field(3, wire.bytes_field(4, resident.handle.encode()))
+    return wire.bytes_field(3, handle_field(resident))
 
 
 def encode_request(call: Call, inputs: Sequence[Operand | ResidentBase]) -> bytes:
@@ -155,8 +163,29 @@ class TensorView(NamedTuple):
     span: tuple[int, int] = (0, 0)
     handle: str = ""
 
+    def spec(self) -> TensorSpec:
+        """Raises ValueError for a type that there is not."""
+        if self.data_type not in DATA_TYPES or any(size < 0 for size in self.shape):
+            raise ValueError(f"a tensor of data type {self.data_type}, {self.shape}")
+        return TensorSpec(DATA_TYPES[self.data_type], self.shape)
 
-def _read_tensor(data: bytes, at: int, end: int) -> TensorView:
+    def kept(self, device: str, label: str = "") -> TensorInfo:
+        """The tensor, which stays on the device. Raises ValueError for one that has no handle or
+        no type."""
+        if not self.handle:
+            raise ValueError("an output without a handle")
+        spec = self.spec()
+        return TensorInfo(
+            self.handle,
+            label,
+            device,
+            spec.data_type,
+            spec.shape,
+            math.prod(spec.shape) * ITEM_BYTES[spec.data_type],
+        )
+
+
+def read_tensor(data: bytes, at: int, end: int) -> TensorView:
     data_type, span, handle = 0, (0, 0), ""
     shape: list[int] = []
     for number, wire_type, value, stop in wire.fields(data, at, end):
@@ -192,7 +221,7 @@ class Response:
                     self.resident_bytes = wire.signed(value)
                 continue
             if number == 1:
-                self.tensors.append(_read_tensor(self._data, value, stop))
+                self.tensors.append(read_tensor(self._data, value, stop))
             elif number in _SUBMESSAGES and number in parts:
                 # Encodings one after the other are the encoding of both merged.
                 parts[number] += self._data[value:stop]
@@ -226,26 +255,12 @@ class Response:
 
     def specs(self) -> list[TensorSpec]:
         """Types and shapes of the outputs. Raises ValueError for a type that there is not."""
-        for tensor in self.tensors:
-            if tensor.data_type not in DATA_TYPES or any(size < 0 for size in tensor.shape):
-                raise ValueError(f"a tensor of data type {tensor.data_type}, {tensor.shape}")
-        return [TensorSpec(DATA_TYPES[t.data_type], t.shape) for t in self.tensors]
+        return [tensor.spec() for tensor in self.tensors]
 
     def kept(self) -> list[TensorInfo]:
         """The outputs, which stay on the device. Raises ValueError for one that has no handle or
         no type."""
-        if any(not tensor.handle for tensor in self.tensors):
-            raise ValueError("an output without a handle")
-        return [
-            TensorInfo(
-                view.handle,
-                device=self.device,
-                data_type=spec.data_type,
-                shape=spec.shape,
-                bytes=math.prod(spec.shape) * ITEM_BYTES[spec.data_type],
-            )
-            for view, spec in zip(self.tensors, self.specs(), strict=True)
-        ]
+        return [tensor.kept(self.device) for tensor in self.tensors]
 
     def timing(self) -> Timing:
         return decode(Timing, self._parts.get(_TIMING, b""))

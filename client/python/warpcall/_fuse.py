@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, overload
 
 from ._arrays import to_operand, type_name
 from ._execute import Call
+from ._graph_value import GraphValue
 from ._proto import DATA_TYPES, AttributeValue
 from ._residents import ResidentBase
 from ._result import Result
@@ -27,7 +28,8 @@ class Fused:
     """A function that a server runs as one kernel. Made by `warpcall.fuse`; thread-safe.
 
     Calls take it in place of an expression: `gpu.fused(f, x, b)`, `expression=f`. Called with
-    traced values, by another such function, it becomes part of that one.
+    traced values, by another such function, it becomes part of that one. Called with values of a
+    graph it becomes a step.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -91,9 +93,12 @@ class Fused:
         return gpu.describe("fused", shapes, dtype=kind, expression=expression, **options)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Returns a traced value. Raises InvalidArgument unless an input is one."""
+        """Returns a traced value, or a graph's. Raises InvalidArgument unless an input is one."""
         if any(isinstance(x, (Traced, Condition)) for x in (*inputs, *options.values())):
             return self._function(*inputs, **options)
+        graph = next((x.graph for x in inputs if isinstance(x, GraphValue)), None)
+        if graph is not None:  # a step, whose options these are
+            return graph.run("fused", *inputs, **options, expression=self)
         self._refuse(
             f"{self._name} runs on a server: call gpu.fused({self._name}, ...) of a client gpu;"
             f" {self._name}.__wrapped__ is the function itself"

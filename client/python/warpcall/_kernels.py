@@ -48,6 +48,10 @@ class AsyncKernelMethods(KernelMethods):
     """Kernels as methods of warpcall.aio's client; they return awaitables."""
 
 
+class GraphKernelMethods(KernelMethods):
+    """Kernels as methods of a graph: each adds a step and returns its result."""
+
+
 def _method(kernel: KernelInfo) -> Callable[..., Any]:
     name = kernel.name
     reals = [a.name for a in kernel.attributes if isinstance(a.default_value, float)]

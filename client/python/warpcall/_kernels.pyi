@@ -4,6 +4,7 @@ from typing import Any, Literal, overload
 
 from ._arrays import Array
 from ._fuse import Fused
+from ._graph_value import GraphValue
 from ._result import Result
 
 class KernelMethods:
@@ -425,6 +426,164 @@ class AsyncKernelMethods:
         keep: bool = ...,
         keep_ttl: float | None = ...,
     ) -> Coroutine[Any, Any, Result]:
+        """x / sqrt(mean(x^2) + epsilon) x weight over the last dimension
+
+        `epsilon` (default 1e-06): added to the mean of squares; finite, 0 or more
+        """
+
+class GraphKernelMethods:
+    """Kernels as methods of a graph."""
+
+    def identity(
+        self,
+        x: Any,
+        /,
+        *,
+        implementation: str = ...,
+        name: str = ...,
+    ) -> GraphValue:
+        """y = x"""
+
+    def gelu(
+        self,
+        x: Any,
+        /,
+        *,
+        approximate: Literal["tanh", "none"] = ...,
+        implementation: str = ...,
+        name: str = ...,
+    ) -> GraphValue:
+        """Gaussian error linear unit, element by element
+
+        `approximate` (default "tanh"): tanh: 0.5x(1 + tanh(sqrt(2/pi)(x + 0.044715x^3))); none:
+        0.5x(1 + erf(x/sqrt(2)))
+        """
+
+    def softmax(
+        self,
+        x: Any,
+        /,
+        *,
+        axis: int = ...,
+        implementation: str = ...,
+        name: str = ...,
+    ) -> GraphValue:
+        """exp(x - max) / sum along one axis
+
+        `axis` (default -1): the axis that sums to 1; negative counts from the last
+        """
+
+    def matmul(
+        self,
+        a: Any,
+        b: Any,
+        /,
+        *,
+        transpose_a: bool = ...,
+        transpose_b: bool = ...,
+        precision: Literal["ieee", "tf32"] = ...,
+        implementation: str = ...,
+        name: str = ...,
+    ) -> GraphValue:
+        """c[..., m, n] = a[..., m, k] x b[..., k, n]; batch dimensions broadcast
+
+        `transpose_a` (default False): a is [..., k, m]
+        `transpose_b` (default False): b is [..., n, k]
+        `precision` (default "ieee"): tf32 allows products of float32 inputs with 10-bit mantissas
+        """
+
+    @overload
+    def fused(
+        self,
+        expression: str | Fused,
+        x0: Any,
+        x1: Any = ...,
+        x2: Any = ...,
+        x3: Any = ...,
+        x4: Any = ...,
+        x5: Any = ...,
+        x6: Any = ...,
+        x7: Any = ...,
+        /,
+        *,
+        seed: int = ...,
+        implementation: str = ...,
+        name: str = ...,
+    ) -> GraphValue:
+        """any chain of elementwise operations, row reductions and broadcasts in one pass
+
+        `expression` (required): expression over x0 to x7, for example "gelu(x0 + x1) / max(x0)"
+        `seed` (default 0): seed of dropout
+        """
+
+    @overload
+    def fused(
+        self,
+        x0: Any,
+        x1: Any = ...,
+        x2: Any = ...,
+        x3: Any = ...,
+        x4: Any = ...,
+        x5: Any = ...,
+        x6: Any = ...,
+        x7: Any = ...,
+        /,
+        *,
+        expression: str | Fused,
+        seed: int = ...,
+        implementation: str = ...,
+        name: str = ...,
+    ) -> GraphValue:
+        """any chain of elementwise operations, row reductions and broadcasts in one pass
+
+        `expression` (required): expression over x0 to x7, for example "gelu(x0 + x1) / max(x0)"
+        `seed` (default 0): seed of dropout
+        """
+
+    def linear(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        /,
+        *,
+        activation: Literal["none", "relu", "gelu", "gelu_erf"] = ...,
+        precision: Literal["ieee", "tf32"] = ...,
+        implementation: str = ...,
+        name: str = ...,
+    ) -> GraphValue:
+        """activation(x[..., k] x weight[n, k]^T + bias[n]), rounded once
+
+        `activation` (default "none"): activation of the sums; gelu is the tanh form
+        `precision` (default "ieee"): tf32 allows products of float32 inputs with 10-bit mantissas
+        """
+
+    def layernorm(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        /,
+        *,
+        epsilon: float = ...,
+        implementation: str = ...,
+        name: str = ...,
+    ) -> GraphValue:
+        """(x - mean) / sqrt(variance + epsilon) x weight + bias over the last dimension
+
+        `epsilon` (default 1e-05): added to the mean of squares; finite, 0 or more
+        """
+
+    def rmsnorm(
+        self,
+        x: Any,
+        weight: Any,
+        /,
+        *,
+        epsilon: float = ...,
+        implementation: str = ...,
+        name: str = ...,
+    ) -> GraphValue:
         """x / sqrt(mean(x^2) + epsilon) x weight over the last dimension
 
         `epsilon` (default 1e-06): added to the mean of squares; finite, 0 or more

@@ -38,6 +38,32 @@ OPERAND_ROLES = Enum(
 
 
 @dataclasses.dataclass(frozen=True)
+class GraphStep:
+    """A kernel's request without data."""
+
+    name: str = field(1, "text")
+    kernel: str = field(2, "text")
+    """As in ExecuteRequest; likewise implementation and attributes."""
+    implementation: str = field(3, "text")
+    inputs: tuple[str, ...] = field(4, "text", repeated=True)
+    """Names of inputs or of earlier steps, in the order of KernelInfo.input_names. One may stand
+    several times."""
+    attributes: Mapping[str, object] = field(5, "attributes")
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphOutput:
+    name: str = field(1, "text")
+    """A step's, at most once."""
+    keep: bool = field(2, "bool")
+    """It stays on the device: the response has its handle and no data."""
+    ttl_ns: int = field(3, "int")
+    """For how long after its last use; 0: as long as the server's --resident_ttl_seconds."""
+    label: str = field(4, "text")
+    """As in PutHeader."""
+
+
+@dataclasses.dataclass(frozen=True)
 class PutResponse:
     handle: str = field(1, "text")
     """Names the tensor for its owner. Never used twice, and secret: whoever knows it and calls as
@@ -122,6 +148,16 @@ class LaunchInfo:
     variant: str = field(6, "text")
     """The variant of the implementation that ran, "two_pass". "cuda:two_pass" selects it by
     name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphStepResult:
+    name: str = field(1, "text")
+    implementation: str = field(2, "text")
+    """The implementation that ran."""
+    kernel_ns: int = field(3, "int")
+    """0 without step_times."""
+    launch: LaunchInfo = field(4, LaunchInfo)
 
 
 @dataclasses.dataclass(frozen=True)

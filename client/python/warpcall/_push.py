@@ -31,7 +31,7 @@ from ._proto import (
 )
 from ._reports import Benchmark, BenchmarkRow, Cells, Table, decoded
 from ._result import bad_response
-from .errors import InvalidArgument, PushRejected, Unimplemented
+from .errors import NO_METHOD, InvalidArgument, PushRejected, Unimplemented
 
 # CUDA C++, or the path of a file that holds it.
 Source: TypeAlias = "str | bytes | os.PathLike[str]"
@@ -41,8 +41,6 @@ Manifest: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | None"
 PASSED = "PASSED"
 _COMPILE_ERROR = "COMPILE_ERROR"
 _OPENING = "// warpcall-kernel {"
-# gRPC's messages for a method that a server lacks: of C++ and of Python.
-_NO_METHOD = ("", "Method not found!")
 
 
 # ---- the request --------------------------------------------------------------------------------
@@ -240,7 +238,7 @@ def pushing(on_event: OnEvent) -> Generator[PushRun, None, None]:
         try:
             yield run
         except Unimplemented as error:
-            if run.parts.begun or error.message not in _NO_METHOD:
+            if run.parts.begun or error.message not in NO_METHOD:
                 raise
             raise Unimplemented("the server has no method Push: its version is too old") from None
         if not run.report.status:

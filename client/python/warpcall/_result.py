@@ -18,6 +18,7 @@ from .errors import Error, Internal, InvalidArgument
 
 if TYPE_CHECKING:
     from ._fast import FastResponse
+    from ._graph_result import GraphAnswer
     from ._proto import LaunchInfo, TensorInfo, Timing
     from ._stripes import StripedResponse
 
@@ -49,7 +50,7 @@ class Result(NDArrayOperatorsMixin):
     def __init__(
         self,
         kernel: str,
-        answer: Response | StripedResponse | KeptAnswer | Unread,
+        answer: Response | StripedResponse | GraphAnswer | KeptAnswer | Unread,
         outputs: list[Array],
         ceiling: Ceiling,
         stripes: int = 1,
@@ -63,11 +64,13 @@ class Result(NDArrayOperatorsMixin):
         """Number of calls that this one was split into, for several connections. For more than one,
         `timing` and `launch` add up the work of all, except `total_ns`, which is the longest; other
         fields are the first call's."""
-        self._answer: Response | StripedResponse | FastResponse | KeptAnswer | Unread = answer
+        self._answer: (
+            Response | StripedResponse | FastResponse | GraphAnswer | KeptAnswer | Unread
+        ) = answer
         self._ceiling = ceiling
 
     @property
-    def _response(self) -> Response | StripedResponse | FastResponse | KeptAnswer:
+    def _response(self) -> Response | StripedResponse | FastResponse | GraphAnswer | KeptAnswer:
         if isinstance(self._answer, KeptAnswer) or not isinstance(self._answer, tuple):
             return self._answer
         make, *said = self._answer
@@ -252,13 +255,10 @@ class Result(NDArrayOperatorsMixin):
             self.launch,
             self.resident_bytes,
         )
-        return Result, (self.kernel, said, list(self.outputs), _unknown, self.stripes)
+        return Result, (self.kernel, said, list(self.outputs), unknown_ceiling, self.stripes)
 
     def __repr__(self) -> str:
-        outputs = ", ".join(
-            f"{_type_name(output)}[{','.join(map(str, output.shape))}]"
-            for output in self.residents or self.outputs
-        )
+        outputs = ", ".join(map(output_text, self.residents or self.outputs))
         timing = self.timing
         rates = [bytes_per_second(self.achieved_bytes_per_second)] if timing.kernel_ns else []
         if self.achieved_flops_per_second:
@@ -281,12 +281,17 @@ def _type_name(output: Any) -> str:
     return name
 
 
+def output_text(output: Any) -> str:
+    """ "float32[2,3]"."""
+    return f"{_type_name(output)}[{','.join(map(str, output.shape))}]"
+
+
 def make_none(info: TensorInfo) -> Any:
     """A MakeResident for calls that keep nothing."""
     return None
 
 
-def _unknown(device: str) -> float | None:
+def unknown_ceiling(device: str) -> float | None:
     """A ceiling that nobody measured."""
     return None
 

@@ -47,6 +47,8 @@ from ._execute import Call, encode_extras, encode_ready
 from ._fast import open_calls
 from ._fuse import Attribute, expressed
 from ._futures import Cancellation
+from ._graph import Graph, GraphRequest, calling_graph
+from ._graph_result import GraphResult
 from ._inspect import (
     ProfileOptions,
     Sampling,
@@ -209,6 +211,38 @@ class Client(AsyncKernelMethods):
             for task in pending:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
+
+    # ---- several kernels in one call ----
+
+    def graph(self, *, dtype: Any = None) -> Graph:
+        """As `warpcall.Client.graph`; the function that it becomes returns a coroutine:
+        `y = await f(x=x)`."""
+        return Graph(self, dtype)
+
+    async def _run_graph(self, request: GraphRequest) -> GraphResult | tuple[GraphResult, ...]:
+        check_residents(request, self._target)
+        deadline = self._deadline(request.timeout)
+        with calling_graph():
+            try:
+                data = await self._unary(_channel.EXECUTE_GRAPH, request.encode(), deadline)
+            except NotFound as error:
+                if not await self._restored(request, error, deadline):
+                    raise
+                data = await self._unary(_channel.EXECUTE_GRAPH, request.encode(), deadline)
+        return request.finish(data, self._ceilings.get, self._resident)
+
+    async def _restored(
+        self, request: GraphRequest, error: NotFound, deadline: float | None
+    ) -> bool:
+        """As Calls.restore."""
+        lost = error.lost_handles
+        if not lost:
+            return False
+        # The rest of the call's time.
+        timeout = math.inf if deadline is None else max(deadline - time.monotonic(), 1e-3)
+        return await self._in_thread(
+            timeout, lambda calls, terms: calls.restore(request.residents, lost, terms)
+        )
 
     # ---- tensors that stay ----
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 LOST_HANDLES_KEY = "warpcall-lost-handles"
+# gRPC's messages for a method that a server lacks: of C++ and of Python.
+NO_METHOD = ("", "Method not found!")
 
 
 class Error(Exception):
