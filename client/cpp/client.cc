@@ -9,6 +9,7 @@
 #include "client/cpp/calls/benchmark.h"
 #include "client/cpp/calls/borrowed.h"
 #include "client/cpp/calls/execute.h"
+#include "client/cpp/calls/graph.h"
 #include "client/cpp/calls/push.h"
 #include "client/cpp/calls/response_stream.h"
 #include "client/cpp/calls/stream.h"
@@ -81,6 +82,23 @@ class Client::Impl {
       result = executor_.Execute(call, deadline);
     if (result.ok()) result->wall = absl::Now() - start;
     return result;
+  }
+
+  absl::StatusOr<GraphResponse> ExecuteGraph(const GraphRequest& request) {
+    RETURN_IF_ERROR(options_status());
+    RETURN_IF_ERROR(CheckTrace(request.traceparent));
+    const absl::Time start = absl::Now();
+    const CallTerms terms = {connections_.Deadline(start, request.timeout), request.cancellation,
+                             request.traceparent};
+    absl::StatusOr<GraphResponse> response = ExecuteGraphOnce(&connections_, request, terms);
+    if (!response.ok()) {
+      std::vector<Tensor> tensors;
+      for (const GraphInput& input : request.inputs) tensors.push_back(input.tensor);
+      if (transfers_.PutAgain(tensors, response.status(), terms))
+        response = ExecuteGraphOnce(&connections_, request, terms);
+    }
+    if (response.ok()) response->wall = absl::Now() - start;
+    return response;
   }
 
   // From memory to memory.
@@ -231,6 +249,10 @@ absl::StatusOr<Result> Client::ExecuteStream(const StreamCall& call) {
 }
 
 absl::StatusOr<Result> Client::ExecuteStream(const Call& call) { return impl_->Stream(call); }
+
+absl::StatusOr<GraphResponse> Client::ExecuteGraph(const GraphRequest& request) {
+  return impl_->ExecuteGraph(request);
+}
 
 absl::StatusOr<Resident> Client::Put(const Tensor& tensor, const PutOptions& options) {
   RETURN_IF_ERROR(impl_->options_status());

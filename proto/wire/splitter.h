@@ -62,6 +62,7 @@ inline constexpr int kRuleDepthMax = 3;
 extern const MessageRule kExecuteRequestRule;
 extern const MessageRule kExecuteResponseRule;
 extern const MessageRule kExecuteGraphRequestRule;
+extern const MessageRule kExecuteGraphResponseRule;
 extern const MessageRule kPutHeaderRule;
 extern const MessageRule kModelInferRequestRule;
 

@@ -30,6 +30,8 @@ constexpr FieldRule kGraphInputFields[] = {
 constexpr MessageRule kGraphInputRule = RuleOf<v1::GraphInput>(kGraphInputFields);
 constexpr FieldRule kGraphFields[] = {
     {v1::ExecuteGraphRequest::kInputsFieldNumber, FieldRule::Kind::kTensors, &kGraphInputRule}};
+constexpr FieldRule kGraphResponseFields[] = {
+    {kExecuteGraphResponseOutputs, FieldRule::Kind::kTensors, &kTensorRule}};
 constexpr FieldRule kPutFields[] = {
     {v1::PutHeader::kTensorFieldNumber, FieldRule::Kind::kMessage, &kTensorRule}};
 
@@ -38,6 +40,8 @@ constexpr FieldRule kPutFields[] = {
 constexpr MessageRule kExecuteRequestRule = RuleOf<v1::ExecuteRequest>(kRequestFields);
 constexpr MessageRule kExecuteResponseRule = RuleOf<v1::ExecuteResponse>(kResponseFields);
 constexpr MessageRule kExecuteGraphRequestRule = RuleOf<v1::ExecuteGraphRequest>(kGraphFields);
+constexpr MessageRule kExecuteGraphResponseRule =
+    RuleOf<v1::ExecuteGraphResponse>(kGraphResponseFields);
 constexpr MessageRule kPutHeaderRule = RuleOf<v1::PutHeader>(kPutFields);
 
 void FragmentedBytes::Append(Bytes piece) {
@@ -75,6 +79,10 @@ absl::Status SplitTensors(absl::Span<const Bytes> fragments, int tensor_field,
 
 absl::Status SplitGraph(absl::Span<const Bytes> fragments, SplitMessage* split) {
   return Split(fragments, kExecuteGraphRequestRule, split);
+}
+
+absl::Status SplitGraphResponse(absl::Span<const Bytes> fragments, SplitMessage* split) {
+  return Split(fragments, kExecuteGraphResponseRule, split);
 }
 
 absl::Status SplitPutHeader(absl::Span<const Bytes> fragments, SplitMessage* split) {

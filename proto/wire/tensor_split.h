@@ -1,6 +1,6 @@
-// Splits an encoded ExecuteRequest, ExecuteResponse or ExecuteGraphRequest, without copying tensor
-// bytes, into a small message for protobuf's own parser and the places of each tensor's data. Keeps
-// the order of the tensors.
+// Splits an encoded request or response of Execute or ExecuteGraph, without copying tensor bytes,
+// into a small message for protobuf's own parser and the places of each tensor's data. Keeps the
+// order of the tensors.
 #pragma once
 
 #include <cstddef>
@@ -56,6 +56,8 @@ struct SplitMessage {
 absl::Status SplitTensors(absl::Span<const Bytes> fragments, int tensor_field, SplitMessage* split);
 // Likewise an ExecuteGraphRequest, whose inputs' tensors are the elements of `tensor_data`.
 absl::Status SplitGraph(absl::Span<const Bytes> fragments, SplitMessage* split);
+// Likewise an ExecuteGraphResponse, whose outputs are the elements of `tensor_data`.
+absl::Status SplitGraphResponse(absl::Span<const Bytes> fragments, SplitMessage* split);
 // Likewise a PutHeader, whose tensor's data are the one element of `tensor_data`.
 absl::Status SplitPutHeader(absl::Span<const Bytes> fragments, SplitMessage* split);
 

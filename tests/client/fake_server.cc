@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -52,6 +53,8 @@ grpc::Status ToGrpc(const absl::Status& status) {
 grpc::Status Finish(const FakeAnswer& answer, grpc::ServerContext* context) {
   if (answer.pushback.has_value())
     context->AddTrailingMetadata("grpc-retry-pushback-ms", *answer.pushback);
+  if (!answer.lost_handles.empty())
+    context->AddTrailingMetadata("warpcall-lost-handles", answer.lost_handles);
   return ToGrpc(answer.status);
 }
 
@@ -65,6 +68,23 @@ class Service final : public v1::KernelService::Service {
     NoteTimeout(*context);
     Note(*context);
     return Finish(handler_(*request, response), context);
+  }
+
+  grpc::Status ExecuteGraph(grpc::ServerContext* context, const v1::ExecuteGraphRequest* request,
+                            v1::ExecuteGraphResponse* response) override {
+    NoteTimeout(*context);
+    NoteTrace(*context);
+    if (graph_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, ""};
+    return Finish(graph_handler_(*request, response), context);
+  }
+
+  grpc::Status Put(grpc::ServerContext* context, grpc::ServerReader<v1::PutRequest>* reader,
+                   v1::PutResponse* response) override {
+    if (put_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Put"};
+    std::vector<v1::PutRequest> messages;
+    v1::PutRequest message;
+    while (reader->Read(&message)) messages.push_back(message);
+    return Finish(put_handler_(messages, response), context);
   }
 
   grpc::Status Benchmark(grpc::ServerContext* context, const v1::BenchmarkRequest* request,
@@ -147,6 +167,8 @@ class Service final : public v1::KernelService::Service {
   void set_info_handler(ServerInfoHandler handler) { info_handler_ = std::move(handler); }
   void set_kernels_handler(ListKernelsHandler handler) { kernels_handler_ = std::move(handler); }
   void set_stream_handler(StreamHandler handler) { stream_handler_ = std::move(handler); }
+  void set_graph_handler(GraphHandler handler) { graph_handler_ = std::move(handler); }
+  void set_put_handler(PutHandler handler) { put_handler_ = std::move(handler); }
   void set_benchmark_handler(BenchmarkHandler handler) { benchmark_handler_ = std::move(handler); }
   void set_benchmark_stream_handler(BenchmarkStreamHandler handler) {
     benchmark_stream_handler_ = std::move(handler);
@@ -194,6 +216,8 @@ class Service final : public v1::KernelService::Service {
   ListKernelsHandler kernels_handler_;
   ServerInfoHandler info_handler_;
   StreamHandler stream_handler_;
+  GraphHandler graph_handler_;
+  PutHandler put_handler_;
   BenchmarkHandler benchmark_handler_;
   BenchmarkStreamHandler benchmark_stream_handler_;
   ProfileHandler profile_handler_;
@@ -251,6 +275,14 @@ void FakeServer::AnswerExecuteStream(StreamHandler handler) {
   impl_->service.set_stream_handler(std::move(handler));
 }
 
+void FakeServer::AnswerExecuteGraph(GraphHandler handler) {
+  impl_->service.set_graph_handler(std::move(handler));
+}
+
+void FakeServer::AnswerPut(PutHandler handler) {
+  impl_->service.set_put_handler(std::move(handler));
+}
+
 void FakeServer::AnswerBenchmark(BenchmarkHandler handler) {
   impl_->service.set_benchmark_handler(std::move(handler));
 }
@@ -300,6 +332,33 @@ FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* re
   response->set_device(request.device().empty() ? "cpu" : request.device());
   response->set_request_id(request.request_id());
   Merge(kTimings, response);
+  return {};
+}
+
+FakeAnswer EchoGraph(const v1::ExecuteGraphRequest& request, v1::ExecuteGraphResponse* response) {
+  std::map<std::string, const v1::Tensor*> tensors;
+  for (const v1::GraphInput& input : request.inputs()) tensors[input.name()] = &input.tensor();
+  for (const v1::GraphStep& step : request.steps()) {
+    tensors[step.name()] = tensors[step.inputs(0)];
+    v1::GraphStepResult* result = response->add_steps();
+    result->set_name(step.name());
+    result->set_implementation(step.implementation().empty() ? "chosen" : step.implementation());
+    if (request.step_times()) result->set_kernel_ns(1500);
+    Merge("bytes_moved: 8000 flops: 400 variant: \"fast\"", result->mutable_launch());
+  }
+  for (const v1::GraphOutput& output : request.outputs()) {
+    v1::Tensor* tensor = response->add_outputs();
+    *tensor = *tensors[output.name()];
+    if (!output.keep()) continue;
+    tensor->clear_data();
+    tensor->set_handle(absl::StrCat("kept-", output.name()));
+  }
+  response->set_device(request.device().empty() ? "cpu" : request.device());
+  response->set_request_id(request.request_id().empty() ? "made" : request.request_id());
+  Merge(
+      "timing { queue_ns: 1 copy_in_ns: 2 h2d_ns: 3 kernel_ns: 4000 d2h_ns: 5 total_ns: 6000 } "
+      "resident_bytes: 24 intermediate_bytes: 4096 replayed: true",
+      response);
   return {};
 }
 

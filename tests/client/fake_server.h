@@ -21,9 +21,15 @@ struct FakeAnswer {
   absl::Status status;
   // Sent as the trailer grpc-retry-pushback-ms when given.
   std::optional<std::string> pushback;
+  // Sent as the trailer warpcall-lost-handles unless empty.
+  std::string lost_handles = {};
 };
 using ExecuteHandler = std::function<FakeAnswer(const v1::ExecuteRequest&, v1::ExecuteResponse*)>;
 
+using GraphHandler =
+    std::function<FakeAnswer(const v1::ExecuteGraphRequest&, v1::ExecuteGraphResponse*)>;
+// Gets all messages of a Put.
+using PutHandler = std::function<FakeAnswer(const std::vector<v1::PutRequest>&, v1::PutResponse*)>;
 using ListKernelsHandler = std::function<absl::Status(v1::ListKernelsResponse*)>;
 using ServerInfoHandler = std::function<absl::Status(v1::ServerInfoResponse*)>;
 using ServerStream = grpc::ServerReaderWriter<v1::ExecuteStreamResponse, v1::ExecuteStreamRequest>;
@@ -51,9 +57,10 @@ using ProfileHandler = std::function<FakeAnswer(const v1::ProfileRequest&, v1::P
 using DescribeHandler =
     std::function<FakeAnswer(const v1::DescribeRequest&, v1::DescribeResponse*)>;
 
-// By default, ExecuteStream, Benchmark, its stream, Tune, Profile, Describe and Push answer
-// UNIMPLEMENTED, Push as a method that the server does not know; ListKernels and ListDevices answer
-// with a "gelu" of every attribute type and a device "cpu"; health is SERVING.
+// By default, ExecuteStream, ExecuteGraph, Put, Benchmark, its stream, Tune, Profile, Describe and
+// Push answer UNIMPLEMENTED, ExecuteGraph and Push as methods that the server does not know;
+// ListKernels and ListDevices answer with a "gelu" of every attribute type and a device "cpu";
+// health is SERVING.
 class FakeServer {
  public:
   // Listens on a port of its own choice on 127.0.0.1, unless `address` says otherwise.
@@ -66,6 +73,8 @@ class FakeServer {
   void AnswerListKernels(ListKernelsHandler handler);
   void AnswerServerInfo(ServerInfoHandler handler);
   void AnswerExecuteStream(StreamHandler handler);
+  void AnswerExecuteGraph(GraphHandler handler);
+  void AnswerPut(PutHandler handler);
   void AnswerBenchmark(BenchmarkHandler handler);
   void AnswerBenchmarkStream(BenchmarkStreamHandler handler);
   void AnswerTune(BenchmarkHandler handler);
@@ -78,7 +87,7 @@ class FakeServer {
   int execute_streams() const;
   // The connections on which Execute calls arrived, by the client's addresses.
   std::set<std::string> peers() const;
-  // The header `traceparent` of each Execute and ExecuteStream that had one.
+  // The header `traceparent` of each Execute, ExecuteStream and ExecuteGraph that had one.
   std::multiset<std::string> traces() const;
   // Timeout of each call on arrival, in order; without streams.
   std::vector<absl::Duration> timeouts() const;
@@ -93,6 +102,10 @@ class FakeServer {
 
 // Returns the inputs as outputs, and fixed timings.
 FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* response);
+
+// Answers each output with the first input of its step, which must be an input of the request, and
+// each step with fixed times. Kept outputs get the handles kept-NAME.
+FakeAnswer EchoGraph(const v1::ExecuteGraphRequest& request, v1::ExecuteGraphResponse* response);
 
 // EchoInputs for streams: answers each chunk with itself before it reads the next, as a server does
 // that keeps nothing.

@@ -154,7 +154,7 @@ TEST(InferSplit, WhatIsWrittenBeforeAnOutputEndsAMessage) {
 TEST(SplitRules, FitTheDescriptors) {
   for (const wire::MessageRule* const rule :
        {&wire::kExecuteRequestRule, &wire::kExecuteResponseRule, &wire::kModelInferRequestRule,
-        &wire::kExecuteGraphRequestRule, &wire::kPutHeaderRule})
+        &wire::kExecuteGraphRequestRule, &wire::kExecuteGraphResponseRule, &wire::kPutHeaderRule})
     EXPECT_EQ(wire::FindMisfit(*rule), "");
   // FindMisfit finds wrong rules.
   constexpr wire::FieldRule kWrongNumber[] = {{6, wire::FieldRule::Kind::kEachBytes}};

@@ -53,15 +53,6 @@ absl::Status SplitOutputs(Fragments message, SplitResponse* response) {
   return BadResponse(absl::StrCat(outputs, " outputs; a kernel has 1 to ", kOutputsMax));
 }
 
-Timing FromProto(const v1::Timing& timing) {
-  return {.queue_ns = timing.queue_ns(),
-          .copy_in_ns = timing.copy_in_ns(),
-          .h2d_ns = timing.h2d_ns(),
-          .kernel_ns = timing.kernel_ns(),
-          .d2h_ns = timing.d2h_ns(),
-          .total_ns = timing.total_ns()};
-}
-
 Independence FromProto(v1::Independence independence) {
   switch (independence) {
     case v1::INDEPENDENCE_ELEMENTS:
@@ -120,7 +111,7 @@ Result ToResult(const v1::ExecuteResponse& response) {
   Result result;
   result.implementation = response.implementation();
   result.device = response.device();
-  result.timing = FromProto(response.timing());
+  result.timing = client::FromProto(response.timing());
   result.launch = client::FromProto(response.launch());
   result.request_id = response.request_id();
   result.resident_bytes = response.resident_bytes();
@@ -182,6 +173,15 @@ absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& tensor) {
   return spec;
 }
 
+absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& tensor, size_t data_bytes) {
+  ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(tensor));
+  ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(spec.data_type, spec.shape));
+  if (static_cast<size_t>(bytes) == data_bytes) return spec;
+  return BadResponse(absl::StrCat("a ", DataTypeName(spec.data_type), " tensor of shape (",
+                                  absl::StrJoin(spec.shape, ", "), ") has ", data_bytes,
+                                  " bytes instead of ", bytes));
+}
+
 std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void>& borrowed_owner) {
   v1::ExecuteRequest request;
   SetNames(call, &request);
@@ -213,13 +213,8 @@ absl::StatusOr<Result> DecodeResultInto(Fragments message, PlaceOutputs place) {
   if (!result.outputs.empty()) return result;
   std::vector<TensorSpec> specs;
   for (int i = 0; i < response.header.outputs_size(); ++i) {
-    ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(response.header.outputs(i)));
-    ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(spec.data_type, spec.shape));
     const size_t data_bytes = response.split.tensor_data[static_cast<size_t>(i)].size;
-    if (static_cast<size_t>(bytes) != data_bytes)
-      return BadResponse(absl::StrCat("a ", DataTypeName(spec.data_type), " tensor of shape (",
-                                      absl::StrJoin(spec.shape, ", "), ") has ", data_bytes,
-                                      " bytes instead of ", bytes));
+    ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(response.header.outputs(i), data_bytes));
     specs.push_back(std::move(spec));
   }
   ASSIGN_OR_RETURN(const std::vector<char*> places, place(specs));

@@ -25,6 +25,8 @@ absl::Status BadResponse(absl::string_view what);
 
 // Type and shape of a tensor of the server's.
 absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& tensor);
+// Likewise, of one with so many bytes of data: INTERNAL unless they fit.
+absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& tensor, size_t data_bytes);
 
 // An ExecuteRequest: what is small in pieces of its own, tensor data as they lie in memory, held by
 // the tensor's owner or else by `borrowed_owner`.

@@ -48,6 +48,15 @@ LaunchInfo FromProto(const v1::LaunchInfo& launch) {
           .variant = launch.variant()};
 }
 
+Timing FromProto(const v1::Timing& timing) {
+  return {.queue_ns = timing.queue_ns(),
+          .copy_in_ns = timing.copy_in_ns(),
+          .h2d_ns = timing.h2d_ns(),
+          .kernel_ns = timing.kernel_ns(),
+          .d2h_ns = timing.d2h_ns(),
+          .total_ns = timing.total_ns()};
+}
+
 Piece OwnedPiece(std::string text) {
   auto owner = std::make_shared<const std::string>(std::move(text));
   const absl::Span<const char> bytes(owner->data(), owner->size());

@@ -17,6 +17,7 @@ using ProtoAttributeMap = google::protobuf::Map<std::string, v1::Attribute>;
 void ToProto(const AttributeMap& values, ProtoAttributeMap* attributes);
 AttributeValue FromProto(const v1::Attribute& attribute);
 LaunchInfo FromProto(const v1::LaunchInfo& launch);
+Timing FromProto(const v1::Timing& timing);
 
 // A piece that holds `text` itself.
 Piece OwnedPiece(std::string text);

@@ -4,6 +4,7 @@
 namespace warpcall::client {
 
 inline constexpr char kExecute[] = "/warpcall.v1.KernelService/Execute";
+inline constexpr char kExecuteGraph[] = "/warpcall.v1.KernelService/ExecuteGraph";
 inline constexpr char kExecuteStream[] = "/warpcall.v1.KernelService/ExecuteStream";
 inline constexpr char kListKernels[] = "/warpcall.v1.KernelService/ListKernels";
 inline constexpr char kListDevices[] = "/warpcall.v1.KernelService/ListDevices";

@@ -119,6 +119,16 @@ struct Attempt {
   absl::Status status = absl::OkStatus();
 };
 
+// Durations of one request's phases, measured by the server, in nanoseconds.
+struct Timing {
+  int64_t queue_ns = 0;
+  int64_t copy_in_ns = 0;
+  int64_t h2d_ns = 0;
+  int64_t kernel_ns = 0;
+  int64_t d2h_ns = 0;
+  int64_t total_ns = 0;
+};
+
 // The device's work for a call.
 struct LaunchInfo {
   int64_t bytes_moved = 0;  // least that the kernel must move: inputs read and outputs written once

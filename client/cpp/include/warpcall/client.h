@@ -21,6 +21,7 @@
 #include "absl/types/span.h"
 #include "proto/common/data_type.h"
 #include "warpcall/call.h"
+#include "warpcall/graph.h"
 #include "warpcall/inspect.h"
 #include "warpcall/tensor.h"
 
@@ -143,16 +144,6 @@ struct StreamCall {
       nullptr;
 };
 
-// Durations of one request's phases, measured by the server, in nanoseconds.
-struct Timing {
-  int64_t queue_ns = 0;
-  int64_t copy_in_ns = 0;
-  int64_t h2d_ns = 0;
-  int64_t kernel_ns = 0;
-  int64_t d2h_ns = 0;
-  int64_t total_ns = 0;
-};
-
 struct Result {
   std::vector<Tensor> outputs;
   std::string implementation;
@@ -194,8 +185,8 @@ struct PutOptions {
 // A tensor that stays on a device of the server.
 struct Resident {
   // An input for calls. If the server loses the tensor, as it expired, was evicted or went with its
-  // device, Execute, and ExecuteStream of a Call, put it again once within their own time, and at
-  // most once a minute; but not if the bytes were borrowed.
+  // device, Execute, ExecuteGraph, and ExecuteStream of a Call put it again once within their own
+  // time, and at most once a minute; but not if the bytes were borrowed.
   Tensor tensor;
   std::string device;
   int64_t bytes = 0;
@@ -347,6 +338,12 @@ class Client {
   absl::StatusOr<Result> ExecuteStream(const Call& call);
   // Streams from and to the caller's callbacks, as above; Result::outputs stays empty.
   absl::StatusOr<Result> ExecuteStream(const StreamCall& call);
+
+  // Runs several kernels on one device in one request. What only later steps read never leaves the
+  // device. The call is one message, however large, and is retried as Execute. INVALID_ARGUMENT
+  // begins with what is wrong: step "NAME", input "NAME" or output "NAME". UNIMPLEMENTED: the
+  // server is older than ExecuteGraph.
+  absl::StatusOr<GraphResponse> ExecuteGraph(const GraphRequest& request);
 
   // Copies a tensor to a device, where it stays until it was not used for its time to live.
   // RESOURCE_EXHAUSTED: the device has no room for it. INVALID_ARGUMENT for an address that may be
