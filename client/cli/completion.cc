@@ -75,8 +75,9 @@ function __warpcall_complete
   if test (count $found) -gt 0
     printf '%s\n' $found
   else
-    set -l option (string match -r '^--[^=]*=' -- $words[-1]; or echo)
-    printf '%s\n' $option(__fish_complete_path (string replace -r '^--[^=]*=' '' -- $words[-1]))
+    # A file may stand behind an option, or a name: --output=FILE, y=FILE.
+    set -l name (string match -r '^[^=/]*=' -- $words[-1]; or echo)
+    printf '%s\n' $name(__fish_complete_path (string replace -r '^[^=/]*=' '' -- $words[-1]))
   end
 end
 complete -c warpcall -f -a '(__warpcall_complete)'

@@ -71,16 +71,17 @@ int RunCommand(int argc, char** argv) {
       "COMMAND` shows the help of a command.");
 
   const Command commands[] = {
-      AddKernelsCommand(arguments, globals),   AddDevicesCommand(arguments, globals),
-      AddRunCommand(arguments, globals),       AddFusedCommand(arguments, globals),
-      AddPutCommand(arguments, globals),       AddGetCommand(arguments, globals),
-      AddFreeCommand(arguments, globals),      AddTensorsCommand(arguments, globals),
-      AddBenchCommand(arguments, globals),     AddTuneCommand(arguments, globals),
-      AddProfileCommand(arguments, globals),   AddDescribeCommand(arguments, globals),
-      AddPushCommand(arguments, globals),      AddHealthCommand(arguments, globals),
-      AddLoadCommand(arguments, globals),      AddCompareCommand(arguments, globals),
-      AddTopCommand(arguments, globals),       AddVersionCommand(arguments, globals),
-      AddHelpCommand(arguments, command_line), AddCompletionCommand(arguments),
+      AddKernelsCommand(arguments, globals),  AddDevicesCommand(arguments, globals),
+      AddRunCommand(arguments, globals),      AddFusedCommand(arguments, globals),
+      AddGraphCommand(arguments, globals),    AddPutCommand(arguments, globals),
+      AddGetCommand(arguments, globals),      AddFreeCommand(arguments, globals),
+      AddTensorsCommand(arguments, globals),  AddBenchCommand(arguments, globals),
+      AddTuneCommand(arguments, globals),     AddProfileCommand(arguments, globals),
+      AddDescribeCommand(arguments, globals), AddPushCommand(arguments, globals),
+      AddHealthCommand(arguments, globals),   AddLoadCommand(arguments, globals),
+      AddCompareCommand(arguments, globals),  AddTopCommand(arguments, globals),
+      AddVersionCommand(arguments, globals),  AddHelpCommand(arguments, command_line),
+      AddCompletionCommand(arguments),
   };
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (!words.empty() && words[0] == kCompleteWord)

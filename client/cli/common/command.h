@@ -51,6 +51,7 @@ Command AddKernelsCommand(const Arguments& root, const Globals& globals);
 Command AddDevicesCommand(const Arguments& root, const Globals& globals);
 Command AddRunCommand(const Arguments& root, const Globals& globals);
 Command AddFusedCommand(const Arguments& root, const Globals& globals);
+Command AddGraphCommand(const Arguments& root, const Globals& globals);
 Command AddBenchCommand(const Arguments& root, const Globals& globals);
 Command AddTuneCommand(const Arguments& root, const Globals& globals);
 Command AddCompareCommand(const Arguments& root, const Globals& globals);

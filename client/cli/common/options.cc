@@ -114,14 +114,18 @@ void Arguments::SetFooter(const std::string& text) const { app_->footer(text); }
 
 bool Arguments::named() const { return app_->parsed(); }
 
-absl::StatusOr<absl::Duration> TtlOption::duration() const {
+absl::StatusOr<absl::Duration> ParseTtl(const std::string& what, const std::string& text) {
   absl::Duration duration = absl::ZeroDuration();
-  if (text_.empty()) return duration;
-  if (absl::ParseDuration(text_, &duration) && duration > absl::ZeroDuration() &&
+  if (absl::ParseDuration(text, &duration) && duration > absl::ZeroDuration() &&
       duration < absl::InfiniteDuration())
     return duration;
   return absl::InvalidArgumentError(
-      absl::StrCat("--ttl is \"", text_, "\"; it must be a duration over 0, as 90s, 10m or 1h30m"));
+      absl::StrCat(what, " is \"", text, "\"; it must be a duration over 0, as 90s, 10m or 1h30m"));
+}
+
+absl::StatusOr<absl::Duration> TtlOption::duration() const {
+  if (text_.empty()) return absl::ZeroDuration();
+  return ParseTtl("--ttl", text_);
 }
 
 absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {

@@ -145,6 +145,10 @@ class TimeoutOption {
 // INVALID_ARGUMENT for other text.
 absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text);
 
+// Reads a tensor's time to live, a duration over zero as 90s or 1h30m. INVALID_ARGUMENT, which
+// begins with `what`, for other text.
+absl::StatusOr<absl::Duration> ParseTtl(const std::string& what, const std::string& text);
+
 // --ttl DURATION, as 90s, 10m or 1h30m: how long a tensor stays on the server unused.
 class TtlOption {
  public:

@@ -354,6 +354,8 @@ TEST_F(WordsTest, CompletionKnowsCommandsOptionsAndTheServersNames) {
   EXPECT_THAT(complete("completion ''"), ElementsAre("bash", "fish", "zsh"));
   EXPECT_THAT(complete("run --sh"), ElementsAre("--shape"));
   EXPECT_THAT(complete("run gelu --output ''"), ElementsAre());
+  EXPECT_THAT(complete("graph --step"), ElementsAre("--step-times"));
+  EXPECT_THAT(complete("graph --input ''"), ElementsAre());
   EXPECT_TRUE(Becomes(
       complete, "run gelu --attribute approximate=", {"approximate=none", "approximate=tanh"}));
   EXPECT_TRUE(Becomes(complete, "run gelu --implementation=s", {"--implementation=simd_fused"}));
@@ -431,6 +433,8 @@ TEST_F(WordsTest, FishCompletesByTheScript) {
   EXPECT_THAT(complete("run gelu " + folder_.Path("x.n")), ElementsAre(folder_.Path("x.npy")));
   EXPECT_THAT(complete("run gelu --output=" + folder_.Path("x.n")),
               ElementsAre("--output=" + folder_.Path("x.npy")));
+  EXPECT_THAT(complete("graph g.json --input x=" + folder_.Path("x.n")),
+              ElementsAre("x=" + folder_.Path("x.npy")));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ import unittest
 
 from google.protobuf.message import DecodeError
 
-from support import SECONDS_MAX, FakeServer, Messages, grpc, main, np
+from support import SECONDS_MAX, FakeServer, Messages, RealServer, grpc, main, np
 import warpcall
 from warpcall._arrays import ml_dtypes
 from ways import QUICK
@@ -389,6 +389,63 @@ class GraphTest(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(wrong, [])
+
+
+class RealTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(RealServer("--resident_mib=1"))
+        cls.gpu = cls.enterClassContext(warpcall.connect(cls.server.address, timeout=SECONDS_MAX))
+
+    def graph(self, weight):
+        with self.gpu.graph() as g:
+            h = g.linear(g.input("x"), weight, B1, activation="gelu", implementation="cpu", name="h")
+            g.output(g.softmax(h, implementation="cpu"), "y")
+        return g.build()
+
+    def by_calls(self):
+        h = self.gpu.linear(X, W1, B1, activation="gelu", implementation="cpu")
+        return self.gpu.softmax(h, implementation="cpu")
+
+    def test_a_graph_is_what_its_steps_are(self):
+        with self.gpu.put(W1) as weight:
+            y = self.graph(weight)(x=X, step_times=True)
+        np.testing.assert_array_equal(y, self.by_calls())
+        self.assertEqual([(row.name, row.kernel, row.implementation) for row in y.steps],
+                         [("h", "linear", "cpu"), ("y", "softmax", "cpu")])
+        for row in y.steps:
+            self.assertGreater(row.kernel_ns, 0)
+        self.assertEqual((y.resident_bytes, y.replayed), (W1.nbytes, False))
+        self.assertGreaterEqual(y.intermediate_bytes, 3 * 5 * 4)
+
+    def test_what_the_server_lost_is_put_again(self):
+        weight = self.gpu.put(W1, evictable=True)
+        handle = weight.handle
+        self.gpu.put(np.zeros(1 << 18, np.float32)).free()  # took all room
+        np.testing.assert_array_equal(self.graph(weight)(x=X), self.by_calls())
+        self.assertNotEqual(weight.handle, handle)
+        weight.free()
+
+    def test_fused_functions_and_kept_outputs(self):
+        @warpcall.fuse
+        def scaled(x, y):
+            return x * 2 + y
+
+        with self.gpu.graph() as g:
+            y = scaled(g.input("x"), g.input("x2"))
+            g.output(y, keep=True, label="kept")
+            g.output(scaled(y, X))
+        kept, sent = g.build()(x=X, x2=X)
+        np.testing.assert_array_equal(sent, 7 * X)
+        np.testing.assert_array_equal(kept.resident.get(), 3 * X)
+        self.assertEqual([each.label for each in self.gpu.tensors()], ["kept"])
+        kept.resident.free()
+
+    def test_errors_name_the_step(self):
+        g = self.gpu.graph()
+        g.output(g.linear(g.input("x"), W2, B1, name="wrong"))
+        with self.assertRaisesRegex(warpcall.InvalidArgument, '^INVALID_ARGUMENT: step "wrong": '):
+            g.build()(x=X)
 
 
 class AioGraphTest(unittest.TestCase):
