@@ -214,8 +214,8 @@ class Client(KernelMethods):
             y = f(x=x)
             y.steps  # which implementations ran; with f(x=x, step_times=True) how long
 
-        Arrays among the arguments, as `b1`, are sent with each call: weights had better be
-        Residents, `w1 = gpu.put(weight)`.
+        Arrays among the arguments are sent with each call. Put weights once instead:
+        `w1 = gpu.put(weight)`.
         `dtype`: the type to convert arrays to, those of calls too; as for `run`.
         """
         return Graph(self, dtype)

@@ -213,7 +213,7 @@ class Graph(GraphKernelMethods):
     def _check_name(self, name: str) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidArgument(
-                f"a name is {name!r}; it must have 1 to 63 letters, digits, \"_\", \".\" or \"-\","
+                f'a name is {name!r}; it must have 1 to 63 letters, digits, "_", "." or "-",'
                 ' the first a letter or "_"'
             )
         if name in self._taken():
@@ -301,7 +301,19 @@ class Plan:
 class GraphFunction:
     """A graph as a function. Made by `Graph.build`; thread-safe; prints its steps.
 
-    `inputs`, `outputs`: their names, in order.
+        y = f(x=x)
+        y = f(x=x, step_times=True, device="", request_id="", timeout=None)
+
+    A call runs the graph, in one request, and returns a GraphResult; of several outputs a tuple of
+    them. Of a graph of `warpcall.aio` a coroutine returns these. It takes every input by its name,
+    as `Client.run` takes inputs.
+    `step_times`: True times each step by itself, at the price of some microseconds each.
+    `device`, `request_id`, `timeout`: as for `Client.run`. A call with Residents runs on their
+    device; the client puts those that the server lost again if it can, as in `run`.
+
+    Calls raise TypeError for an input that is missing or that the graph does not have, else a class
+    of warpcall.Error; the message of InvalidArgument begins with the step, input or output that is
+    wrong.
     """
 
     __slots__ = ("_client", "_encoded", "_kernels", "_plan")
@@ -316,10 +328,12 @@ class GraphFunction:
 
     @property
     def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs that a call takes."""
         return self._plan.inputs
 
     @property
     def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in the order in which a call returns them."""
         return tuple(output.name for output in self._plan.outputs)
 
     def __call__(
@@ -332,18 +346,7 @@ class GraphFunction:
         timeout: float | None = None,
         **inputs: Any,
     ) -> Any:
-        """Runs the graph, in one request, and returns a GraphResult; of several outputs a tuple of
-        them. Of a graph of `warpcall.aio` a coroutine returns these.
-
-        `inputs`: all that `Graph.input` named, as for `Client.run`.
-        `step_times`: True times each step by itself, at the price of some microseconds each.
-        `device`, `request_id`, `timeout`: as for `Client.run`. A call with Residents runs on their
-        device; the client puts those that the server lost again if it can, as in `run`.
-
-        Raises TypeError for an input that is missing or that the graph has not, else a class of
-        warpcall.Error: the message of InvalidArgument begins with the step, input or output that is
-        wrong.
-        """
+        """As the class says."""
         own = self._plan.inputs
         for name in inputs:
             if name not in own:
