@@ -109,6 +109,7 @@ TEST_F(CliGraphTest, WithoutStepTimesTheTableHasNone) {
       Warpcall(absl::StrCat("graph ", Store(kTwoSteps), " --input w1=@0a --input x=", x_));
   ASSERT_EQ(run.exit_status, 0) << run.err;
   EXPECT_THAT(Lines(run.out)[1], MatchesRegex("STEP +KERNEL +IMPLEMENTATION"));
+  EXPECT_THAT(Lines(run.out)[2], MatchesRegex("h +linear +chosen:fast"));
   EXPECT_THAT(run.out, HasSubstr("(not written)"));
   EXPECT_FALSE(graph_.Take().at(0).step_times());
 }
