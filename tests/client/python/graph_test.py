@@ -436,8 +436,8 @@ class RealTest(unittest.TestCase):
             g.output(y, keep=True, label="kept")
             g.output(scaled(y, X))
         kept, sent = g.build()(x=X, x2=X)
-        np.testing.assert_array_equal(sent, 7 * X)
-        np.testing.assert_array_equal(kept.resident.get(), 3 * X)
+        np.testing.assert_array_equal(sent, 2 * (2 * X + X) + X)
+        np.testing.assert_array_equal(kept.resident.get(), 2 * X + X)
         self.assertEqual([each.label for each in self.gpu.tensors()], ["kept"])
         kept.resident.free()
 
