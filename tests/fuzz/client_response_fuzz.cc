@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/codec/codec.h"
+#include "client/cpp/codec/graph_codec.h"
 #include "client/cpp/codec/inspect_codec.h"
 #include "tests/fuzz/client_stream_check.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -62,6 +63,16 @@ std::string CheckRefusal(const absl::Status& status, bool readable, const std::s
   return status.ok() || absl::IsInternal(status) ? "" : status.ToString();
 }
 
+// Returns true if the client reads the output as protobuf does; one that stays has no data.
+bool IsSame(const client::Tensor& output, const v1::Tensor& expected, bool stays) {
+  return static_cast<int>(output.data_type()) == expected.data_type() &&
+         std::equal(output.shape().begin(), output.shape().end(), expected.shape().begin(),
+                    expected.shape().end()) &&
+         output.handle() == expected.handle() &&
+         absl::string_view(output.data().data(), output.data().size()) ==
+             (stays ? absl::string_view() : absl::string_view(expected.data()));
+}
+
 std::string CheckResult(absl::string_view message, client::Fragments fragments) {
   v1::ExecuteResponse response;
   const bool readable = response.ParseFromString(std::string(message));
@@ -75,14 +86,7 @@ std::string CheckResult(absl::string_view message, client::Fragments fragments) 
   if (static_cast<int>(result->outputs.size()) != response.outputs_size())
     return absl::StrCat(result->outputs.size(), " outputs");
   for (int i = 0; i < response.outputs_size(); ++i) {
-    const client::Tensor& output = result->outputs[static_cast<size_t>(i)];
-    const v1::Tensor& expected = response.outputs(i);
-    if (static_cast<int>(output.data_type()) != expected.data_type() ||
-        !std::equal(output.shape().begin(), output.shape().end(), expected.shape().begin(),
-                    expected.shape().end()) ||
-        output.handle() != expected.handle() ||
-        absl::string_view(output.data().data(), output.data().size()) !=
-            (stays ? absl::string_view() : absl::string_view(expected.data())))
+    if (!IsSame(result->outputs[static_cast<size_t>(i)], response.outputs(i), stays))
       return absl::StrCat("output ", i, " differs");
   }
   const bool same = result->implementation == response.implementation() &&
@@ -91,6 +95,43 @@ std::string CheckResult(absl::string_view message, client::Fragments fragments) 
                     result->timing.total_ns == response.timing().total_ns() &&
                     result->launch.gpu_kernels == response.launch().gpu_kernels();
   return same ? "" : "fields beside the outputs differ";
+}
+
+std::string CheckGraph(absl::string_view message, client::Fragments fragments) {
+  v1::ExecuteGraphResponse response;
+  const bool readable = response.ParseFromString(std::string(message));
+  std::string flaw;
+  for (const v1::Tensor& output : response.outputs()) {
+    v1::ExecuteResponse one;
+    *one.add_outputs() = output;
+    if (readable && flaw.empty()) flaw = WhyNotOutputs(one, output.handle().empty());
+  }
+  const auto count = static_cast<size_t>(response.outputs_size());
+  if (client::DecodeGraph(fragments, count + 1).ok()) return "a number of outputs is not checked";
+  const auto result = client::DecodeGraph(fragments, count);
+  std::string wrong = CheckRefusal(result.status(), readable, flaw);
+  if (!wrong.empty() || !result.ok()) return wrong;
+  for (size_t i = 0; i < count; ++i) {
+    const v1::Tensor& expected = response.outputs(static_cast<int>(i));
+    if (!IsSame(result->outputs[i], expected, !expected.handle().empty()))
+      return absl::StrCat("output ", i, " differs");
+  }
+  if (static_cast<int>(result->steps.size()) != response.steps_size())
+    return absl::StrCat(result->steps.size(), " steps");
+  for (size_t i = 0; i < result->steps.size(); ++i) {
+    const client::GraphStepResult& step = result->steps[i];
+    const v1::GraphStepResult& expected = response.steps(static_cast<int>(i));
+    if (step.name != expected.name() || step.implementation != expected.implementation() ||
+        step.kernel_ns != expected.kernel_ns() || step.launch.flops != expected.launch().flops())
+      return absl::StrCat("step ", i, " differs");
+  }
+  const bool same = result->device == response.device() &&
+                    result->request_id == response.request_id() &&
+                    result->timing.total_ns == response.timing().total_ns() &&
+                    result->resident_bytes == response.resident_bytes() &&
+                    result->intermediate_bytes == response.intermediate_bytes() &&
+                    result->replayed == response.replayed();
+  return same ? "" : "fields beside outputs and steps differ";
 }
 
 std::string CheckStreamEnds(absl::string_view message, client::Fragments fragments) {
@@ -176,7 +217,7 @@ std::string CheckHealth(absl::string_view message, client::Fragments fragments) 
 std::string FuzzClientResponse(absl::string_view input) {
   const google::protobuf::LogSilencer silencer;  // it reports every string that is not UTF-8
   FuzzInput decisions(input);
-  const uint8_t kind = decisions.Byte() % 9;
+  const uint8_t kind = decisions.Byte() % 10;
   if (kind == 7) return CheckClientStream(&decisions);
   const uint8_t seed = decisions.Byte();
   const absl::string_view message = decisions.Rest();
@@ -196,6 +237,8 @@ std::string FuzzClientResponse(absl::string_view input) {
       return CheckList<v1::ProfileResponse>(message, fragments.spans(), client::DecodeProfile);
     case 8:
       return CheckPushEvent(message, fragments.spans());
+    case 9:
+      return CheckGraph(message, fragments.spans());
     default:
       return CheckHealth(message, fragments.spans());
   }

@@ -180,6 +180,12 @@ def client_responses():
                         ("verdict", field(5, field(1, "PASSED") + field(5, field(1, "gpu"))))]:
         yield f"push_{name}", bytes([8, 7]) + event
     yield "push_many_results", bytes([8, 7]) + field(4, field(2, b"") * 1001)
+    steps = b"".join(field(2, field(1, name) + field(2, "cpu") + field(3, 7) + field(4, LAUNCH)) for name in "hy")
+    graph = (field(1, tensor(1, [2, 2], DATA)) + field(1, tensor(1, [2, 2]) + field(4, "0a")) + steps + field(3, "cpu")
+             + field(4, TIMING) + field(5, "id") + field(6, 16) + field(7, 256) + field(8, 1))
+    yield "graph", bytes([9, 0]) + graph
+    yield "graph_pieces", bytes([9, 7]) + graph
+    yield "graph_short", bytes([9, 7]) + field(1, tensor(1, [2, 2], DATA[:12])) + steps
     later = ROW[:-5] + field(5, bytes([1, 4]) + varint(257))  # types that there are not yet
     yield "later_types", bytes([2, 0]) + field(1, field(1, "gelu") + field(5, later))
     yield "health_wide", bytes([6, 0]) + field(1, 1 << 32 | 1)  # an enum has 32 bits
