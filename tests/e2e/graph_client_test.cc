@@ -112,7 +112,9 @@ TEST_F(GraphClientTest, KeptOutputsAndResidentsStayOnTheDevice) {
   ASSERT_TRUE(y.ok()) << y.status();
   EXPECT_EQ(y->outputs[0].ToFloats(), response->outputs[1].ToFloats());
   bool found = false;
-  for (const client::TensorInfo& info : *client_.ListTensors())
+  const auto tensors = client_.ListTensors();
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  for (const client::TensorInfo& info : *tensors)
     if (info.handle == h.handle()) found = info.label == "hidden";
   EXPECT_TRUE(found);
 }
