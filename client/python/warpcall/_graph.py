@@ -27,6 +27,8 @@ from .errors import NO_METHOD, InvalidArgument, Unimplemented
 
 INPUTS_MAX, STEPS_MAX = 64, 256
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+# Leaves a name that is made up room for a number: "_256".
+_BASE_CHARACTERS_MAX = 59
 # Options of a function's calls, which are no inputs.
 _OPTIONS = ("step_times", "device", "request_id", "timeout")
 # Options of `Client.run` that a step does not take.
@@ -269,7 +271,8 @@ class Graph(GraphKernelMethods):
         for value, wish in unnamed:
             if value.name:
                 continue
-            base = wish if _NAME.fullmatch(wish) and len(wish) < 58 else "input"
+            fits = _NAME.fullmatch(wish) and len(wish) <= _BASE_CHARACTERS_MAX
+            base = wish if fits else "input"
             value.name, number = base, 2
             while value.name in taken:
                 value.name, number = f"{base}_{number}", number + 1
