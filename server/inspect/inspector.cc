@@ -13,6 +13,7 @@
 #include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
+#include "server/engine/run_watch.h"
 #include "server/process/answer.h"
 
 namespace warpcall::inspect {
@@ -79,7 +80,8 @@ absl::Status Inspector::CheckRoom(const Task& task) const {
 absl::Status Inspector::Submit(std::unique_ptr<Task>* task) {
   absl::MutexLock lock(&mutex_);
   if (refusing_.load())
-    return RefuseFor(RejectReason::kDraining, absl::UnavailableError("the server is draining"));
+    return RefuseFor(RejectReason::kDraining, absl::UnavailableError("the server is draining"),
+                     kDrainPushbackMs);
   if (absl::Status room = CheckRoom(**task); !room.ok())
     return RefuseFor(RejectReason::kInspectQueue, std::move(room), kPushbackMs);
   const Turn turn = TurnOf((*task)->principal, waiting_.end());
@@ -189,7 +191,8 @@ absl::Status Inspector::CheckStillWanted(const Task& task, int64_t give_up_ns) c
   if (expired || (nearly && task.cancelled->load()))
     return absl::DeadlineExceededError("the deadline passed before the call was done");
   if (task.cancelled->load()) return absl::CancelledError("the client went away");
-  if (stopping_.load() || (refusing_.load() && task.principal == 0))
+  if (stopping_.load()) return DrainOverError();
+  if (refusing_.load() && task.principal == 0)
     return absl::UnavailableError("the server is draining");
   if (now_ns >= give_up_ns)
     return WithRetryPushback(

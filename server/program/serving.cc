@@ -24,7 +24,7 @@
 namespace warpcall {
 namespace {
 
-// After the drain, when all answers are sent: for connections to close on their own.
+// After the drain: for the last answers to leave, and then for calls to end with their connections.
 constexpr absl::Duration kShutdownTimeout = absl::Milliseconds(200);
 // When the drain is over: for what was ended to notice, some 50 ms, and to be answered.
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
@@ -95,6 +95,16 @@ struct Drained {
   bool ended = true;  // false: a call still uses objects that the process would destroy
 };
 
+// Closes all connections when the last answers have left. Data that a client sends to a closed
+// connection would reset it. Calls that come until then are refused with the reason. Returns true
+// if no call is left.
+bool CloseConnections(GrpcServer* server) {
+  absl::SleepFor(kShutdownTimeout);
+  server->Shutdown();
+  // Calls refused meanwhile may have timers, which gRPC does not wait for.
+  return server->AwaitQuiet(kShutdownTimeout);
+}
+
 // Ends the calls left after the drain with UNAVAILABLE and subtracts them from `drained`.
 void EndUnfinished(const ExecuteDeps& deps, GrpcServer* server, Drained* drained) {
   const Engine::Unfinished left = deps.engine->EndAll();
@@ -111,8 +121,7 @@ void EndUnfinished(const ExecuteDeps& deps, GrpcServer* server, Drained* drained
   const SteadyTime give_up = SteadyAfter(kEndTimeout);
   const bool idle = deps.engine->AwaitIdle(UntilSteady(give_up));
   server->AwaitQuiet(UntilSteady(give_up));
-  if (idle) server->Shutdown(kShutdownTimeout);
-  drained->ended = idle && server->AwaitQuiet(kShutdownTimeout);
+  drained->ended = idle && CloseConnections(server);
   if (drained->ended) return;
   for (const Scheduler::Running& job : deps.engine->RunningJobs())
     Log(LogLevel::kError, "a job does not stop; it ends with the process",
@@ -133,12 +142,7 @@ Drained Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server)
     EndUnfinished(deps, server, &drained);
     return drained;
   }
-  // The last answers may still be on their way. Data that a client sends to a closed connection
-  // would reset it. New calls are still refused with the reason.
-  absl::SleepFor(kShutdownTimeout);
-  server->Shutdown(absl::ZeroDuration());
-  // Calls refused meanwhile may have timers, which gRPC does not wait for.
-  server->AwaitQuiet(kShutdownTimeout);
+  CloseConnections(server);
   return drained;
 }
 

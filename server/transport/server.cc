@@ -291,13 +291,13 @@ void GrpcServer::ShedReceived(int halvings) {
   quota_.Resize(static_cast<size_t>(deps_->limits.received_bytes_max >> halvings));
 }
 
-void GrpcServer::Shutdown(absl::Duration timeout) {
+void GrpcServer::Shutdown() {
   acceptor_->Stop();
   health_->EndWatches(absl::UnavailableError(kShuttingDown));
-  // Nothing is under way: calls that come from now on end with UNAVAILABLE, as their connections
-  // do. gRPC 1.51 would end them with CANCELLED, which no client repeats.
-  if (timeout <= absl::ZeroDuration()) acceptor_->CloseConnections();
-  server_->Shutdown(absl::ToChronoTime(absl::Now() + timeout));
+  // Calls that come from now on end with UNAVAILABLE, as their connections do. gRPC 1.51 would end
+  // them with CANCELLED, which no client repeats.
+  acceptor_->CloseConnections();
+  server_->Shutdown(absl::ToChronoTime(absl::Now()));
 }
 
 }  // namespace warpcall

@@ -71,9 +71,8 @@ class GrpcServer {
   // until the rest fits. For the same thread.
   void ShedReceived(int halvings);
 
-  // Accepts no new calls, waits up to `timeout` for running ones, then ends them. With a zero
-  // `timeout` it closes all connections first, which REQUIRES that no call is running.
-  void Shutdown(absl::Duration timeout);
+  // Closes all connections, with the calls that are open, and accepts no new ones.
+  void Shutdown();
 
  private:
   explicit GrpcServer(ExecuteDeps* deps);

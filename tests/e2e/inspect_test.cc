@@ -43,6 +43,10 @@ void Trace(grpc::ClientContext* context) {
 }
 pid_t TracedChild(const ServerProcess& server) { return ChildWith(server.pid(), "--traceparent="); }
 
+bool HasPushback(const grpc::ClientContext& context) {
+  return context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms") == 1;
+}
+
 struct BenchmarkReply {
   grpc::Status status;
   v1::BenchmarkResponse response;
@@ -455,25 +459,48 @@ TEST(Inspect, DrainingFinishesWhatRunsAndRefusesMore) {
   benchmark.join();
 }
 
+// Begins a BenchmarkStream that the drain cuts off, then calls until `ended`, as clients that retry
+// do: the connection stays open for a while.
+void ExpectUnavailable(const std::string& address, const v1::BenchmarkRequest& held,
+                       const std::atomic<bool>& ended) {
+  const auto stub = v1::KernelService::NewStub(Connect(address));
+  grpc::ClientContext context;
+  Trace(&context);
+  const auto stream = stub->BenchmarkStream(&context, held);
+  v1::BenchmarkResponse response;
+  while (stream->Read(&response)) {
+  }
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("drain_seconds"));
+  EXPECT_TRUE(HasPushback(context));
+  bool was_refused = false;
+  while (!ended) {
+    grpc::ClientContext again;
+    const grpc::Status refused = stub->Benchmark(&again, BenchmarkOf("gelu", {{16}}), &response);
+    ASSERT_EQ(refused.error_code(), grpc::UNAVAILABLE) << refused.error_message();
+    if (refused.error_message() != "the server is draining") continue;
+    was_refused = true;
+    EXPECT_TRUE(HasPushback(again));
+  }
+  EXPECT_TRUE(was_refused);
+}
+
 TEST(Inspect, TheServersEndIsTheChilds) {
   const Gate gate;
   pid_t child = 0;
+  std::atomic<bool> ended = false;
   std::thread benchmark;
   {
     ServerProcess server(FlagsForHeld({"--drain_seconds=0.1"}));
-    const std::string address = server.address();
-    benchmark = std::thread([address, &gate] {
-      grpc::ClientContext context;
-      Trace(&context);
-      v1::BenchmarkResponse response;
-      const grpc::Status status = v1::KernelService::NewStub(Connect(address))
-                                      ->Benchmark(&context, HeldBenchmark(gate), &response);
-      EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
+    benchmark = std::thread([&ended, address = server.address(), held = HeldBenchmark(gate)] {
+      ExpectUnavailable(address, held, ended);
     });
     EXPECT_TRUE(Eventually([&] { return (child = TracedChild(server)) > 0; }));
     EXPECT_EQ(server.Stop(), 3);  // an accepted call was not done
     EXPECT_THAT(server.log(), HasSubstr("running=0 streams=0 inspections=1"));
   }
+  ended = true;
   benchmark.join();
   EXPECT_TRUE(Eventually([&] { return kill(child, 0) != 0; }));
 }
