@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -76,10 +77,9 @@ class Client::Impl {
     RETURN_IF_ERROR(CheckTrace(call.options.traceparent));
     const absl::Time start = absl::Now();
     const absl::Time deadline = connections_.Deadline(start, call.options.timeout);
-    absl::StatusOr<Result> result = executor_.Execute(call, deadline);
-    if (!result.ok() &&
-        transfers_.PutAgain(call.inputs, result.status(), TermsOf(call.options, deadline)))
-      result = executor_.Execute(call, deadline);
+    absl::StatusOr<Result> result =
+        Restoring<Result>(call.inputs, TermsOf(call.options, deadline),
+                          [&] { return executor_.Execute(call, deadline); });
     if (result.ok()) result->wall = absl::Now() - start;
     return result;
   }
@@ -90,13 +90,10 @@ class Client::Impl {
     const absl::Time start = absl::Now();
     const CallTerms terms = {connections_.Deadline(start, request.timeout), request.cancellation,
                              request.traceparent};
-    absl::StatusOr<GraphResponse> response = ExecuteGraphOnce(&connections_, request, terms);
-    if (!response.ok()) {
-      std::vector<Tensor> tensors;
-      for (const GraphInput& input : request.inputs) tensors.push_back(input.tensor);
-      if (transfers_.PutAgain(tensors, response.status(), terms))
-        response = ExecuteGraphOnce(&connections_, request, terms);
-    }
+    std::vector<Tensor> inputs;
+    for (const GraphInput& input : request.inputs) inputs.push_back(input.tensor);
+    absl::StatusOr<GraphResponse> response = Restoring<GraphResponse>(
+        inputs, terms, [&] { return ExecuteGraphOnce(&connections_, request, terms); });
     if (response.ok()) response->wall = absl::Now() - start;
     return response;
   }
@@ -106,10 +103,8 @@ class Client::Impl {
     RETURN_IF_ERROR(MemoryIo::Check(call));
     const absl::Time start = absl::Now();
     const absl::Time deadline = connections_.Deadline(start, call.options.timeout);
-    absl::StatusOr<Result> result = StreamOnce(call, deadline);
-    if (!result.ok() &&
-        transfers_.PutAgain(call.inputs, result.status(), TermsOf(call.options, deadline)))
-      result = StreamOnce(call, deadline);
+    absl::StatusOr<Result> result = Restoring<Result>(call.inputs, TermsOf(call.options, deadline),
+                                                      [&] { return StreamOnce(call, deadline); });
     if (result.ok()) result->wall = absl::Now() - start;
     return result;
   }
@@ -194,6 +189,17 @@ class Client::Impl {
   }
 
  private:
+  // Returns what `make` returns, a call with `inputs`. If the server has lost some, puts them again
+  // and has it made a second time.
+  template <typename Response>
+  absl::StatusOr<Response> Restoring(absl::Span<const Tensor> inputs, const CallTerms& terms,
+                                     absl::FunctionRef<absl::StatusOr<Response>()> make) {
+    absl::StatusOr<Response> result = make();
+    if (result.ok()) return result;
+    RETURN_IF_ERROR(transfers_.PutAgain(inputs, result.status(), terms));
+    result = make();
+    return result.ok() ? std::move(result) : Transfers::LostAgain(result.status());
+  }
   // A request that a stream of responses answers.
   struct StreamedCall {
     const char* method;

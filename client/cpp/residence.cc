@@ -16,14 +16,14 @@ constexpr absl::Duration kRenewalPauseMin = absl::Minutes(1);
 
 Residence::Renewal Residence::BeginRenewal(const std::string& lost, Cancellation* cancellation,
                                            absl::Time deadline) {
-  if (!source_.has_value()) return Renewal::kNever;
+  if (!source_.has_value()) return Renewal::kNoSource;
   absl::MutexLock lock(&mutex_);
   if (!Cancellation::Await(cancellation, &mutex_, absl::Condition(this, &Residence::NobodyRenews),
                            deadline))
-    return Renewal::kNever;
+    return Renewal::kNoTime;
   if (handle_ != lost) return Renewal::kDone;
   const absl::Time now = absl::Now();
-  if (now < renewed_ + kRenewalPauseMin) return Renewal::kNever;
+  if (now < renewed_ + kRenewalPauseMin) return Renewal::kTooSoon;
   renewed_ = now;
   is_renewed_now_ = true;
   return Renewal::kMine;

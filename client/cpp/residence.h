@@ -47,9 +47,11 @@ class Residence {
 
   // The right to put the tensor again: one thread has it at a time, and once a minute.
   enum class Renewal {
-    kMine,   // EndRenewal must follow
-    kDone,   // another thread has just put it again
-    kNever,  // there is no source, it was put again less than a minute ago, or time ran out
+    kMine,      // EndRenewal must follow
+    kDone,      // another thread has just put it again
+    kNoSource,  // nobody has its content
+    kTooSoon,   // it was put again less than a minute ago
+    kNoTime,    // the call ended while another thread put it again
   };
   // `lost` is the handle that the server no longer has. Waits for another thread that puts the
   // tensor again, as Cancellation::Await does.

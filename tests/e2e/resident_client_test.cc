@@ -163,7 +163,9 @@ TEST_F(ResidentClientTest, WhatTheServerLostIsPutAgainOnceAMinute) {
   EXPECT_NE(first.tensor.handle(), handle);
   EXPECT_EQ(copy.handle(), first.tensor.handle());
   Free(Put(other).tensor.handle());
-  EXPECT_THAT(Use(copy), AllOf(HasSubstr("NOT_FOUND"), HasSubstr("evicted")));
+  EXPECT_THAT(Use(copy),
+              AllOf(HasSubstr("NOT_FOUND"),
+                    HasSubstr("evicted; the client tries once a minute to put it again")));
 }
 
 TEST_F(ResidentClientTest, StreamsPutAgainToo) {
@@ -184,13 +186,17 @@ TEST_F(ResidentClientTest, WhatWasFreedBorrowedOrKeptIsNotPutAgain) {
   Start();
   const client::Resident freed = Put(half_);
   Free(freed.tensor.handle());
-  EXPECT_THAT(Use(freed.tensor), AllOf(HasSubstr("NOT_FOUND"), HasSubstr("freed")));
+  EXPECT_THAT(Use(freed.tensor),
+              AllOf(HasSubstr("NOT_FOUND"),
+                    HasSubstr("freed; the client does not put again what was freed")));
 
   const Tensor other = Tensor::FromFloats({2, kHalfElements}, Ramp(2 * kHalfElements, 1));
   const client::Resident borrowed =
       Put(Tensor::Borrow(DataType::kFloat32, {kHalfElements}, half_.data()), {.evictable = true});
   Free(Put(other).tensor.handle());
-  EXPECT_THAT(Use(borrowed.tensor), AllOf(HasSubstr("NOT_FOUND"), HasSubstr("evicted")));
+  EXPECT_THAT(Use(borrowed.tensor),
+              AllOf(HasSubstr("NOT_FOUND"),
+                    HasSubstr("evicted; the client can't put it again because it keeps no copy")));
   EXPECT_THAT(client_->ListTensors()->size(), 0u);
 }
 

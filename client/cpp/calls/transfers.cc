@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/calls/borrowed.h"
@@ -17,8 +18,13 @@
 namespace warpcall::client {
 namespace {
 
-// The server ended the tensor for another reason than its owner's wish.
-bool MayBePutAgain(const LostHandle& lost) { return lost.why != "freed"; }
+// Returns `status` with a sentence more and the same payloads.
+absl::Status WithSentence(const absl::Status& status, absl::string_view sentence) {
+  absl::Status longer(status.code(), absl::StrCat(status.message(), "; ", sentence));
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { longer.SetPayload(url, payload); });
+  return longer;
+}
 
 }  // namespace
 
@@ -93,33 +99,49 @@ absl::StatusOr<Tensor> Transfers::Get(const std::string& handle, absl::Duration 
   return tensor;
 }
 
-bool Transfers::PutAgain(absl::Span<const Tensor> inputs, const absl::Status& refusal,
-                         const CallTerms& terms) {
-  if (!absl::IsNotFound(refusal)) return false;
+absl::Status Transfers::PutAgain(absl::Span<const Tensor> inputs, const absl::Status& refusal,
+                                 const CallTerms& terms) {
   const std::vector<LostHandle> lost = LostHandles(refusal);
-  if (lost.empty() || !std::all_of(lost.begin(), lost.end(), MayBePutAgain)) return false;
-  return std::all_of(lost.begin(), lost.end(), [&](const LostHandle& each) {
+  if (lost.empty()) return refusal;
+  const auto was_freed = [](const LostHandle& each) { return each.why == "freed"; };
+  if (std::any_of(lost.begin(), lost.end(), was_freed))
+    return WithSentence(refusal, "the client does not put again what was freed");
+  for (const LostHandle& each : lost) {
     const auto named = std::find_if(inputs.begin(), inputs.end(), [&](const Tensor& input) {
       return input.is_resident() && input.residence()->WasNamed(each.handle);
     });
-    return named != inputs.end() && PutAgain(*named, each.handle, terms);
-  });
+    if (named == inputs.end()) return refusal;
+    if (const std::string why_not = PutAgain(*named, each.handle, terms); !why_not.empty())
+      return WithSentence(refusal, why_not);
+  }
+  return absl::OkStatus();
 }
 
-bool Transfers::PutAgain(const Tensor& input, const std::string& lost, const CallTerms& terms) {
+absl::Status Transfers::LostAgain(const absl::Status& end) {
+  return LostHandles(end).empty() ? end
+                                  : WithSentence(end, "the client had put it again in this call");
+}
+
+std::string Transfers::PutAgain(const Tensor& input, const std::string& lost,
+                                const CallTerms& terms) {
   Residence& residence = *input.residence();
   switch (residence.BeginRenewal(lost, terms.cancellation, terms.deadline)) {
     case Residence::Renewal::kDone:
-      return true;
-    case Residence::Renewal::kNever:
-      return false;
+      return "";
+    case Residence::Renewal::kNoSource:
+      return "the client can't put it again because it keeps no copy of the content";
+    case Residence::Renewal::kTooSoon:
+      return "the client tries once a minute to put it again, and last did so less than 60 s ago";
+    case Residence::Renewal::kNoTime:
+      return "the call's time was up before it was put again";
     case Residence::Renewal::kMine:
       break;
   }
   const Residence::Source& source = *residence.source();
   const absl::StatusOr<Placed> placed = Send(source.tensor, source.options, terms);
   residence.EndRenewal(placed.ok() ? placed->handle : "");
-  return placed.ok();
+  if (placed.ok()) return "";
+  return absl::StrCat("the client could not put it again: ", placed.status().message());
 }
 
 }  // namespace warpcall::client

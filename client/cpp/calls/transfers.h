@@ -26,14 +26,18 @@ class Transfers {
   absl::StatusOr<Resident> Put(const Tensor& tensor, const PutOptions& options);
   absl::StatusOr<Tensor> Get(const std::string& handle, absl::Duration timeout);
 
-  // After a call with `inputs` ended with `refusal`. True if handles were lost and every input that
-  // they named has been put again: the call can be made once more.
-  bool PutAgain(absl::Span<const Tensor> inputs, const absl::Status& refusal,
-                const CallTerms& terms);
+  // After a call with `inputs` ended with `refusal`. OK if handles were lost and every input that
+  // they named has been put again: the call can be made once more. Otherwise `refusal`, which then
+  // says why an input was not put again.
+  absl::Status PutAgain(absl::Span<const Tensor> inputs, const absl::Status& refusal,
+                        const CallTerms& terms);
+  // `end` of the call that was made once more; it says so if handles were lost again.
+  static absl::Status LostAgain(const absl::Status& end);
 
  private:
   absl::StatusOr<Placed> Send(const Tensor& tensor, PutOptions options, const CallTerms& terms);
-  bool PutAgain(const Tensor& input, const std::string& lost, const CallTerms& terms);
+  // Returns why the input was not put again, in a sentence; empty if it was.
+  std::string PutAgain(const Tensor& input, const std::string& lost, const CallTerms& terms);
 
   Connections* const connections_;
   absl::Mutex mutex_;

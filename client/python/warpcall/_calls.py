@@ -395,23 +395,26 @@ class Calls:
         try:
             return make()
         except NotFound as error:
-            if not self.restore(residents, error.lost_handles, terms):
+            self.restore(residents, error, terms)
+        try:
+            return make()
+        except NotFound as error:
+            if not error.lost_handles:
                 raise
-        return make()
+            raise _explained(error, "the client had put it again in this call") from None
 
-    def restore(
-        self, residents: Sequence[ResidentBase], lost: Mapping[str, str], terms: Terms
-    ) -> bool:
-        """Puts residents that the server has lost again. True if a call that named these lost
-        handles may be made once more."""
-
-        def put(source: Put) -> PutResponse:
-            return self._put(source, terms)
-
-        return bool(lost) and all(
-            resident.restore(lost, time_left(terms.deadline), put)
-            for resident in dict.fromkeys(residents)
-        )
+    def restore(self, residents: Sequence[ResidentBase], error: NotFound, terms: Terms) -> None:
+        """Puts residents that the server has lost again, so that the call that ended with `error`
+        may be made once more. Raises `error`, with the reason, where one stays lost."""
+        lost = error.lost_handles
+        if not lost:
+            raise error
+        for resident in dict.fromkeys(residents):
+            why_not = resident.restore(
+                lost, time_left(terms.deadline), lambda source: self._put(source, terms)
+            )
+            if why_not:
+                raise _explained(error, why_not) from None
 
     # ---- stripes ----
 
@@ -614,6 +617,15 @@ class Calls:
         if pending.future.done():  # by now, or before it was kept
             abort()
         return True
+
+
+def _explained(error: NotFound, why_not: str) -> NotFound:
+    """`error` with a sentence more."""
+    return NotFound(
+        f"{error.message}; {why_not}",
+        retry_after=error.retry_after,
+        lost_handles=error.lost_handles,
+    )
 
 
 def check_one_server(target: Target) -> None:

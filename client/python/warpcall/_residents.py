@@ -141,8 +141,9 @@ class ResidentBase:
 
     def restore(
         self, lost: Mapping[str, str], patience: float | None, put: Callable[[Put], PutResponse]
-    ) -> bool:
-        """Puts the tensor again if it is among the lost handles. False: it stays lost.
+    ) -> str:
+        """Puts the tensor again if it is among the lost handles. Returns why it stays lost, in a
+        sentence; empty: it does not.
 
         `patience`: seconds to wait for another thread that is putting it again; None: no limit.
         Raises DeadlineExceeded after that time, and as `put`.
@@ -152,10 +153,17 @@ class ResidentBase:
         try:
             why = lost.get(self._info.handle)
             if why is None:  # another call has put it again
-                return True
+                return ""
             source, now = self._source, time.monotonic()
-            if why == "freed" or source is None or now < self._restorable_at:
-                return False
+            if why == "freed":
+                return "the client does not put again what was freed"
+            if source is None:
+                return "the client can't put it again because it keeps no copy of the content"
+            if now < self._restorable_at:
+                return (
+                    "the client tries once a minute to put it again, and last did so less than 60 s"
+                    " ago"
+                )
             self._restorable_at = now + _RESTORED_SECONDS_MIN
             response = put(source)
             self._info = dataclasses.replace(
@@ -165,7 +173,7 @@ class ResidentBase:
             self._lock.release()
         if self._freed:  # meanwhile, by the old handle
             self._client.free(response.handle)
-        return True
+        return ""
 
 
 class Resident(ResidentBase):

@@ -226,22 +226,18 @@ class Client(AsyncKernelMethods):
             try:
                 data = await self._unary(_channel.EXECUTE_GRAPH, request.encode(), deadline)
             except NotFound as error:
-                if not await self._restored(request, error, deadline):
-                    raise
+                await self._restore(request, error, deadline)
                 data = await self._unary(_channel.EXECUTE_GRAPH, request.encode(), deadline)
         return request.finish(data, self._ceilings.get, self._resident)
 
-    async def _restored(
+    async def _restore(
         self, request: GraphRequest, error: NotFound, deadline: float | None
-    ) -> bool:
+    ) -> None:
         """As Calls.restore."""
-        lost = error.lost_handles
-        if not lost:
-            return False
         # The rest of the call's time.
         timeout = math.inf if deadline is None else max(deadline - time.monotonic(), 1e-3)
-        return await self._in_thread(
-            timeout, lambda calls, terms: calls.restore(request.residents, lost, terms)
+        await self._in_thread(
+            timeout, lambda calls, terms: calls.restore(request.residents, error, terms)
         )
 
     # ---- tensors that stay ----

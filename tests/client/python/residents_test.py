@@ -202,6 +202,9 @@ class RealTest(unittest.TestCase):
                 with self.assertRaises(warpcall.NotFound) as raised:
                     use()
                 self.assertEqual(raised.exception.lost_handles, {resident.handle: why})
+                reason = {"freed": "does not put again what was freed",
+                          "expired": "can't put it again because it keeps no copy of the content"}[why]
+                self.assertTrue(raised.exception.message.endswith(f"; the client {reason}"), raised.exception)
 
     def test_what_is_put_again_is_what_was_put(self):
         array = WEIGHT.copy()
@@ -290,6 +293,8 @@ class RestartTest(unittest.TestCase):
                     way(weight)
                 lost = raised.exception.lost_handles
                 self.assertIn(lost, [{weight.handle: why} for why in ("lost", "unknown")])
+                self.assertTrue(raised.exception.message.endswith(
+                    "; the client tries once a minute to put it again, and last did so less than 60 s ago"), raised.exception)
                 self.assertEqual(pickle.loads(pickle.dumps(raised.exception)).lost_handles, lost)
                 weight._restorable_at -= _residents._RESTORED_SECONDS_MIN
                 np.testing.assert_array_equal(way(weight), y)
@@ -385,7 +390,7 @@ class LostTest(unittest.TestCase):
         with mock.patch.object(self.server, "alive", mock.MagicMock(__contains__=lambda *_: False)), \
                 mock.patch.object(_residents, "_RESTORED_SECONDS_MIN", 0):
             for _ in range(2):
-                with self.assertRaises(warpcall.NotFound):
+                with self.assertRaisesRegex(warpcall.NotFound, "; the client had put it again in this call$"):
                     self.gpu.linear(X, *weights)
         self.assertEqual(self.server.calls,
                          [["h1", "h2"], ["h3", "h4"], ["h3", "h4"], ["h5", "h6"]])

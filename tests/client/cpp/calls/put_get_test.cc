@@ -126,7 +126,7 @@ class ResidenceTest : public ::testing::Test {
 TEST_F(ResidenceTest, OneThreadPutsAgainAndTheOthersUseIt) {
   EXPECT_EQ(residence_.BeginRenewal("old", nullptr, Soon()), Residence::Renewal::kMine);
   // Another waits for it, and not beyond its own deadline.
-  EXPECT_EQ(residence_.BeginRenewal("old", nullptr, Soon()), Residence::Renewal::kNever);
+  EXPECT_EQ(residence_.BeginRenewal("old", nullptr, Soon()), Residence::Renewal::kNoTime);
   std::thread other([this] {
     EXPECT_EQ(residence_.BeginRenewal("old", nullptr, absl::InfiniteFuture()),
               Residence::Renewal::kDone);
@@ -136,19 +136,19 @@ TEST_F(ResidenceTest, OneThreadPutsAgainAndTheOthersUseIt) {
   EXPECT_EQ(residence_.handle(), "new");
   EXPECT_TRUE(residence_.WasNamed("old"));
   EXPECT_FALSE(residence_.WasNamed("other"));
-  EXPECT_EQ(residence_.BeginRenewal("new", nullptr, Soon()), Residence::Renewal::kNever);
+  EXPECT_EQ(residence_.BeginRenewal("new", nullptr, Soon()), Residence::Renewal::kTooSoon);
 }
 
 TEST_F(ResidenceTest, AFailureLeavesTheHandleAndCountsForTheMinute) {
   EXPECT_EQ(residence_.BeginRenewal("old", nullptr, Soon()), Residence::Renewal::kMine);
   residence_.EndRenewal("");
   EXPECT_EQ(residence_.handle(), "old");
-  EXPECT_EQ(residence_.BeginRenewal("old", nullptr, Soon()), Residence::Renewal::kNever);
+  EXPECT_EQ(residence_.BeginRenewal("old", nullptr, Soon()), Residence::Renewal::kTooSoon);
 }
 
 TEST_F(ResidenceTest, WithoutASourceThereIsNone) {
   Residence kept("old", TensorSpec{DataType::kFloat32, {2}});
-  EXPECT_EQ(kept.BeginRenewal("old", nullptr, Soon()), Residence::Renewal::kNever);
+  EXPECT_EQ(kept.BeginRenewal("old", nullptr, Soon()), Residence::Renewal::kNoSource);
 }
 
 }  // namespace
