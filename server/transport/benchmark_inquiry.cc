@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/benchmark.h"
@@ -206,8 +207,9 @@ absl::Status ReadMessage(const ExecuteDeps& deps, const std::string& bytes,
                          v1::BenchmarkRequest* read, Request* request) {
   v1::BenchmarkRequest& message = *read;
   RETURN_IF_ERROR(ParseSmall(bytes, &message));
-  RETURN_IF_ERROR(CheckCount("warmup_iterations", message.warmup_iterations(), kIterationsMax));
-  RETURN_IF_ERROR(CheckCount("iterations", message.iterations(), kIterationsMax));
+  RETURN_IF_ERROR(
+      CheckCount("warmup_iterations", message.warmup_iterations(), kBenchmarkIterationsMax));
+  RETURN_IF_ERROR(CheckCount("iterations", message.iterations(), kBenchmarkIterationsMax));
   RETURN_IF_ERROR(CheckCount("timeout_ns", message.timeout_ns(), kTimeoutNsMax));
   if (!(message.max_noise() >= 0 && message.max_noise() <= 1))
     return absl::InvalidArgumentError(

@@ -34,7 +34,6 @@ absl::StatusOr<int64_t> ReadBenchmark(const ExecuteDeps& deps, std::string* byte
 // Each name stands for all of its variants. INVALID_ARGUMENT where results cannot be checked.
 absl::StatusOr<int64_t> ReadTune(const ExecuteDeps& deps, const std::string& bytes,
                                  Request* request);
-inline constexpr int kIterationsMax = 100'000;
 inline constexpr int kImplementationsMax = 64;
 // INVALID_ARGUMENT names value and limit.
 absl::Status CheckCount(absl::string_view name, int64_t value, int64_t max);

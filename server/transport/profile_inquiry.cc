@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/profile.h"
 #include "server/transport/codec.h"
@@ -16,7 +17,6 @@ namespace warpcall {
 namespace {
 
 constexpr int kIterationsDefault = 3;
-constexpr int kIterationsMax = 1000;
 
 using google::protobuf::internal::WireFormatLite;
 constexpr uint32_t kRequestTag = WireFormatLite::MakeTag(v1::ProfileRequest::kRequestFieldNumber,
@@ -67,10 +67,7 @@ absl::Status Decode(absl::string_view bytes, CheckedProfile* checked) {
   RETURN_IF_ERROR(Split(bytes, &inner, &rest));
   v1::ProfileRequest& message = checked->message;
   if (!message.ParseFromString(rest)) return NotValid();
-  if (message.iterations() < 0 || message.iterations() > kIterationsMax)
-    return absl::InvalidArgumentError(absl::StrCat("iterations is ", message.iterations(),
-                                                   "; it must be 0 (the default) to ",
-                                                   kIterationsMax));
+  RETURN_IF_ERROR(CheckCount("iterations", message.iterations(), kProfileIterationsMax));
   RETURN_IF_ERROR(checked->decoded.Decode(inner));
   if (checked->decoded.header().keep_outputs())
     return absl::InvalidArgumentError("keep_outputs is true; Profile keeps no outputs");

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/benchmark.h"
 #include "server/inspect/describe.h"
@@ -73,7 +74,7 @@ absl::Status CheckMessage(const v1::PushRequest& request) {
   if (request.serve())
     return absl::UnimplementedError(
         "this server judges pushes and does not serve them yet: leave `serve` out");
-  RETURN_IF_ERROR(CheckCount("iterations", request.iterations(), kIterationsMax));
+  RETURN_IF_ERROR(CheckCount("iterations", request.iterations(), kBenchmarkIterationsMax));
   RETURN_IF_ERROR(CheckCount("timeout_ns", request.timeout_ns(), kPushNsMax));
   if (request.problems_size() > kProblemsMax)
     return absl::InvalidArgumentError(

@@ -1,7 +1,6 @@
 // warpcall bench: how fast implementations are, side by side, over shapes, types and devices; and
 // warpcall tune, after which the server runs the fastest.
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -26,6 +25,7 @@
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
 #include "client/cli/common/tensor_text.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/pinned_name.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
@@ -33,7 +33,6 @@
 namespace warpcall::cli {
 namespace {
 
-constexpr int kCountMax = std::numeric_limits<int32_t>::max();
 constexpr double kNoisePercentMin = 0.001;
 constexpr double kNoisePercentMax = 100;
 // An exit status of a program that a signal ended, as shells have it.
@@ -131,12 +130,12 @@ struct BenchOptions {
   void AddLimits(const Arguments& arguments) {
     arguments
         .Add("--iterations", &iterations, "Number of samples per row; default: the server's, 100")
-        .Between(1, kCountMax);
+        .Between(1, kBenchmarkIterationsMax);
     const Option warmup =
         arguments
             .Add("--warmup", &warmup_iterations,
                  "Number of untimed runs before the samples; default: the server's, 10")
-            .Between(1, kCountMax);
+            .Between(1, kBenchmarkIterationsMax);
     const Option max_noise =
         arguments
             .Add("--max-noise", &max_noise_percent,

@@ -1,6 +1,5 @@
 // warpcall profile: what the device does for one call.
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,13 +20,13 @@
 #include "client/cli/common/table.h"
 #include "client/cli/profile/figures.h"
 #include "client/cli/profile/report.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
 
 namespace warpcall::cli {
 namespace {
 
-constexpr int kIterationsMax = std::numeric_limits<int32_t>::max();
 constexpr uint64_t kSeedDefault = 1;
 
 constexpr char kFooter[] =
@@ -87,7 +86,7 @@ struct ProfileOptions {
     arguments
         .Add("--iterations", &profile.iterations,
              "Number of times to run the call; default: the server's, 3")
-        .Between(1, kIterationsMax);
+        .Between(1, kProfileIterationsMax);
     arguments.Add("--trace", &trace, "Write a trace for ui.perfetto.dev").TypeName("FILE.json");
     arguments.Add("--csv", &csv, "Write a line per row; - is stdout, without the table")
         .TypeName("FILE");

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,6 +24,7 @@
 #include "client/cli/push/file_watch.h"
 #include "client/cli/push/page.h"
 #include "client/cli/push/report.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
 
@@ -33,7 +33,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kCountMax = std::numeric_limits<int32_t>::max();
 // The server takes at most 60 s from the queue to the verdict.
 constexpr double kDeadlineSeconds = 90;
 // An exit status of a program that a signal ended, as shells have it.
@@ -97,7 +96,7 @@ struct PushOptions {
         .Excludes(compare);
     arguments
         .Add("--iterations", &iterations, "Number of samples of each time; default: the server's")
-        .Between(1, kCountMax);
+        .Between(1, kBenchmarkIterationsMax);
     arguments.Add("--seed", &seed, "Repeat a run with the inputs of this seed; 0: new ones")
         .ShowDefault();
     arguments.Add("--device", &device,

@@ -352,7 +352,7 @@ class Client(KernelMethods):
         "MxN"; or tuples. A list gives several problems.
         `implementations`: families ("cuda"), variants ("cuda:two_pass"), all variants of a family
         ("cuda:*"); default: every family that fits, with the variant that `run` would use.
-        `warmup_iterations`, `iterations`, `seed`: 0 gives the server's defaults.
+        `warmup_iterations`, `iterations` (at most 100,000), `seed`: 0 gives the server's defaults.
         `max_noise`: measure a row until the relative standard error of its median is below this;
         0: only by iterations.
         `row_timeout`: time limit for one row, in seconds; None: the server's own limit.
@@ -430,7 +430,7 @@ class Client(KernelMethods):
         `compare_with`: implementations to time beside it; default: the fastest of the library and
         of the server's own; "none": no others.
         `check_only`: True does not time it.
-        `iterations`: samples of each timing; 0: the server's default.
+        `iterations`: samples of each timing, at most 100,000; 0: the server's default.
         `seed`: `Push.seed` of a run to repeat; 0: new inputs.
         `fresh`: True judges it even if the server knows a verdict for the same push.
         `with_files`: True gets the PTX and SASS, `Push.source("sass")`.
@@ -468,6 +468,7 @@ class Client(KernelMethods):
         gets the plan of the run and its device; `timeout` covers all calls together.
 
         `shape`: one problem, as for benchmark.
+        `iterations`: number of runs, at most 1,000; 0: the server's default.
         `trace`: path of a trace to write, for ui.perfetto.dev; True keeps it in the result.
         `request_path`: True profiles the whole path of a request, copies included.
         """

@@ -292,9 +292,9 @@ class BenchmarkRequest:
     attributes: Mapping[str, object] = field(4, "attributes")
     device: str = field(5, "text")
     warmup_iterations: int = field(6, "int32")
-    """Default 10."""
+    """At most 100,000; default 10."""
     iterations: int = field(7, "int32")
-    """Default 100."""
+    """At most 100,000; default 100."""
     seed: int = field(8, "uint")
     max_noise: float = field(9, "double")
     """Stops a row when its median's relative standard error is below this; 0: by iterations
@@ -506,7 +506,7 @@ class PushRequest:
     """Inputs, addresses and remains follow from it, to repeat a run; 0: the server draws a new
     one."""
     iterations: int = field(5, "int32")
-    """Samples of each timing; 0: the server's own number."""
+    """Samples of each timing, at most 100,000; 0: the server's own number."""
     compare_with: tuple[str, ...] = field(6, "text", repeated=True)
     """Implementations to time beside it; empty: the fastest of the library and of the server's own.
     "none": no others."""

@@ -467,6 +467,7 @@ TEST_F(ProfileCliTest, UsageErrorsAreStatusTwo) {
       {absl::StrCat("profile gelu --type f16", in), "float32"},
       {absl::StrCat("profile gelu --input ", folder_.Path("none.npy")), "none.npy"},
       {"profile gelu --shape 8 --iterations 0", "--iterations"},
+      {"profile gelu --shape 8 --iterations 1001", "1001 is not in the range 1 to 1000"},
       {"profile gelu --shape 8 --implementation a --implementation b --implementation c",
        "--implementation is given 3 times; 2 can be compared"},
       {"profile gelu --shape 8 --implementation a --implementation b --trace t",

@@ -287,7 +287,8 @@ TEST_F(PushCliTest, MistakesAreSaidBeforeAnythingIsSent) {
        {cu + "--files /nowhere", "--files /nowhere: there is no such folder"},
        {cu + "--html " + cu_, "name the same file"},
        {cu + "--html /nowhere/x.html", "/nowhere/x.html"},
-       {cu + "--iterations 0", "not in the range"}});
+       {cu + "--iterations 0", "not in the range"},
+       {cu + "--iterations 100001", "100001 is not in the range 1 to 100000"}});
   EXPECT_EQ(requests(), 0u);
 }
 
