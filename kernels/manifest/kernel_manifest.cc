@@ -26,7 +26,6 @@ constexpr size_t kEntriesMax = 16;
 constexpr size_t kArgumentsMax = 64;
 constexpr size_t kListMax = 16;  // of options, requires and examples
 constexpr size_t kOptionCharactersMax = 128;
-constexpr absl::string_view kOpening = "// warpcall-kernel {";
 
 constexpr absl::string_view kMembers[] = {
     "name",   "op",      "attributes", "types",    "inputs",   "code",         "args",
@@ -380,27 +379,6 @@ std::string PlaceOf(absl::string_view json, size_t bytes) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> FindManifest(absl::string_view source) {
-  std::string json;
-  for (absl::string_view line : absl::StrSplit(source, '\n')) {
-    line = absl::StripAsciiWhitespace(line);
-    if (json.empty()) {
-      if (line.empty()) continue;
-      if (line != kOpening)
-        return absl::InvalidArgumentError(
-            absl::StrCat("the source does not begin with the manifest, \"", kOpening, "\""));
-      json = "{";
-      continue;
-    }
-    if (!absl::ConsumePrefix(&line, "//")) break;
-    absl::StrAppend(&json, "\n", line);
-    if (line == " }" || line == "}") return json;
-  }
-  return absl::InvalidArgumentError(
-      json.empty() ? absl::StrCat("the source is empty; it begins with \"", kOpening, "\"")
-                   : "the manifest in the source's first comment has no end, \"// }\"");
-}
 
 absl::StatusOr<KernelManifest> ReadKernelManifest(absl::string_view json, FindOp find_op) {
   if (json.size() > kJsonBytesMax)

@@ -78,13 +78,6 @@ struct KernelManifest {
   std::string canonical;  // the JSON with its members in order and without spaces
 };
 
-// The manifest that stands in the first comment of CUDA source:
-//   // warpcall-kernel {
-//   // ...
-//   // }
-// INVALID_ARGUMENT where there is none, or its end is missing.
-absl::StatusOr<std::string> FindManifest(absl::string_view source);
-
 // Returns the op of that name, or null.
 using FindOp = absl::FunctionRef<const Op*(absl::string_view name)>;
 // INVALID_ARGUMENT names the member that is missing, unknown, of the wrong type or out of bounds,

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/common/inspect_limits.h"
+#include "proto/common/manifest_comment.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/benchmark.h"
 #include "server/inspect/describe.h"
@@ -28,7 +29,7 @@ absl::StatusOr<std::string> ManifestOf(const v1::PushRequest& request) {
     return absl::InvalidArgumentError(absl::StrCat("the code has ", request.code().size(),
                                                    " bytes; the limit is ", kPushCodeBytesMax));
   if (!request.manifest_json().empty()) return request.manifest_json();
-  return manifest::FindManifest(request.code());
+  return FindManifest(request.code());
 }
 
 // Ops without a definition have nothing to be judged by.

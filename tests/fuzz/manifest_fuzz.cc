@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/manifest/kernel_manifest.h"
+#include "proto/common/manifest_comment.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/softmax/softmax.h"
 #include "tests/fuzz/targets.h"
@@ -111,7 +112,7 @@ std::string WrongInManifest(absl::string_view json) {
 std::string FuzzManifest(absl::string_view input) {
   if (absl::ConsumePrefix(&input, "=")) return WrongInExpression(input);
   if (!absl::StartsWith(input, "//")) return WrongInManifest(input);
-  const absl::StatusOr<std::string> json = manifest::FindManifest(input);
+  const absl::StatusOr<std::string> json = FindManifest(input);
   return json.ok() ? WrongInManifest(*json) : WrongInRefusal(json.status());
 }
 

@@ -363,23 +363,5 @@ TEST(KernelManifestTest, OptionsReadNoFile) {
   EXPECT_THAT(complaint("-D" + std::string(127, 'A')), HasSubstr("is not allowed"));
 }
 
-TEST(KernelManifestTest, StandsInTheFirstCommentOfSource) {
-  const auto found = FindManifest(
-      "\n// warpcall-kernel {\n//   \"name\": \"n\",\n//   \"launch\": {\n//   }\n// }\n// { "
-      "}\nvoid f() {}\n");
-  ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_EQ(Json::parse(*found)["name"], "n");
-  EXPECT_EQ(*FindManifest("// warpcall-kernel {\r\n//\"a\": 1\r\n//}\r\n"), "{\n\"a\": 1\n}");
-  const auto complaint = [](absl::string_view source) {
-    return std::string(FindManifest(source).status().message());
-  };
-  EXPECT_THAT(complaint(""), HasSubstr("the source is empty"));
-  EXPECT_THAT(complaint("#include <x>\n// warpcall-kernel {\n// }"),
-              HasSubstr("the source does not begin with the manifest"));
-  EXPECT_THAT(complaint("// warpcall-kernel {\n// \"a\": 1\nvoid f();\n// }"),
-              HasSubstr("has no end"));
-  EXPECT_THAT(complaint("// warpcall-kernel {"), HasSubstr("has no end"));
-}
-
 }  // namespace
 }  // namespace warpcall::manifest

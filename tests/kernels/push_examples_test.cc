@@ -18,6 +18,7 @@
 #include "kernels/check/compare.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/manifest/kernel_manifest.h"
+#include "proto/common/manifest_comment.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/softmax/softmax.h"
 #include "proto/common/dispatch.h"
@@ -55,7 +56,7 @@ Example Read(const std::string& name) {
   std::stringstream text;
   text << file.rdbuf();
   Example example{.source = text.str(), .manifest = {}};
-  const absl::StatusOr<std::string> json = manifest::FindManifest(example.source);
+  const absl::StatusOr<std::string> json = FindManifest(example.source);
   EXPECT_TRUE(json.ok()) << name << ": " << json.status();
   if (!json.ok()) return example;
   absl::StatusOr<KernelManifest> read = manifest::ReadKernelManifest(*json, FindExampleOp);

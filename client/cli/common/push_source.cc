@@ -4,13 +4,11 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "client/cli/common/input_file.h"
 #include "client/cli/common/tensor_text.h"
+#include "proto/common/manifest_comment.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/client.h"
 
@@ -19,30 +17,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr absl::string_view kManifestMark = "warpcall-kernel";
 constexpr size_t kManifestBytesMax = size_t{1} << 20;
 
 absl::StatusOr<std::string> ReadText(const std::string& path, size_t bytes_max) {
   ASSIGN_OR_RETURN(std::string text, ReadInputFile(path, bytes_max));
   if (absl::StripAsciiWhitespace(text).empty())
     return absl::InvalidArgumentError(absl::StrCat(path, " is empty"));
-  return text;
-}
-
-// The manifest's JSON in a comment of the code; empty if there is none.
-std::string ManifestIn(absl::string_view code) {
-  std::string text;
-  for (absl::string_view line : absl::StrSplit(code, '\n')) {
-    line = absl::StripAsciiWhitespace(line);
-    if (!absl::ConsumePrefix(&line, "//")) {
-      if (!text.empty()) break;
-      continue;
-    }
-    absl::string_view rest = absl::StripLeadingAsciiWhitespace(line);
-    if (text.empty() && !absl::ConsumePrefix(&rest, kManifestMark)) continue;
-    absl::StrAppend(&text, text.empty() ? rest : line, "\n");
-    if (line == "}" || line == " }") break;
-  }
   return text;
 }
 
@@ -79,11 +59,14 @@ absl::StatusOr<PushSource> ReadPushSource(const std::string& path,
   ASSIGN_OR_RETURN(source.code, ReadText(path, size_t{client::kPushCodeBytesMax}));
   if (!manifest_path.empty()) {
     ASSIGN_OR_RETURN(source.manifest_json, ReadText(manifest_path, kManifestBytesMax));
-  } else if (!absl::StrContains(source.code, kManifestMark)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " has no manifest: begin it with one in a comment, or give --manifest FILE.json"));
+    ReadFacts(source.manifest_json, &source);
+    return source;
   }
-  ReadFacts(manifest_path.empty() ? ManifestIn(source.code) : source.manifest_json, &source);
+  const absl::StatusOr<std::string> manifest = FindManifest(source.code);
+  if (!manifest.ok())
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": ", manifest.status().message(), "; or give --manifest FILE.json"));
+  ReadFacts(*manifest, &source);
   return source;
 }
 

@@ -13,7 +13,7 @@ namespace warpcall::cli {
 struct PushSource {
   std::string path = {};  // of the code
   std::string code = {};
-  std::string manifest_json = {};  // empty: the first comment of the code has it
+  std::string manifest_json = {};  // empty: the code begins with it
   // Values from the manifest, which only the server checks; empty if the manifest can't be read
   // here.
   std::string name = {};
@@ -22,8 +22,8 @@ struct PushSource {
 };
 
 // Reads the code and, unless `manifest_path` is empty, the manifest. INVALID_ARGUMENT for files
-// that are empty or over the limit; NOT_FOUND for a missing file; FAILED_PRECONDITION if neither
-// file has a manifest.
+// that are empty or over the limit; NOT_FOUND for a missing file; FAILED_PRECONDITION if the
+// code does not begin with a manifest (FindManifest) and there is none of its own.
 absl::StatusOr<PushSource> ReadPushSource(const std::string& path,
                                           const std::string& manifest_path);
 

@@ -263,7 +263,7 @@ TEST_F(PushCliTest, CtrlCEndsThePush) {
 
 TEST_F(PushCliTest, MistakesAreSaidBeforeAnythingIsSent) {
   const std::string empty = folder_.Path("empty.cu"), large = folder_.Path("large.cu"),
-                    bare = folder_.Path("bare.cu");
+                    bare = folder_.Path("bare.cu"), late = folder_.Path("late.cu");
   WriteText(empty, " \n");
   WriteText(large, std::string((4 << 20) + 1, 'x'));
   WriteText(bare, "__global__ void k() {}\n");
@@ -273,7 +273,10 @@ TEST_F(PushCliTest, MistakesAreSaidBeforeAnythingIsSent) {
        {"push " + folder_.Path(""), "can't read "},
        {"push " + empty, "empty.cu is empty"},
        {"push " + large, "large.cu has more than 4194304 bytes"},
-       {"push " + bare, "bare.cu has no manifest: begin it with one in a comment"},
+       {"push " + bare,
+        "bare.cu: the source does not begin with the manifest, "
+        "\"// warpcall-kernel {\"; or give --manifest FILE.json"},
+       {"push " + late, "late.cu: the manifest, \"// warpcall-kernel {\", stands in line 2"},
        {"push", "file is required"},
        {cu + "--manifest " + empty, "empty.cu is empty"},
        {cu + "--type f32", "--type requires --shape"},
@@ -284,6 +287,7 @@ TEST_F(PushCliTest, MistakesAreSaidBeforeAnythingIsSent) {
        {cu + "--shape '{1..200:+1}'", "name 400 problems; at most 256 are allowed"},
        {cu + "--timeout 0", "--timeout 0: it must be"},
        {cu + "--check-only --compare-with cuda", "--compare-with excludes --check-only"},
+  WriteText(late, "#pragma once\n// warpcall-kernel {\n// }\n");
        {cu + "--files /nowhere", "--files /nowhere: there is no such folder"},
        {cu + "--html " + cu_, "name the same file"},
        {cu + "--html /nowhere/x.html", "/nowhere/x.html"},
@@ -300,7 +304,7 @@ TEST_F(PushCliTest, WhoHasNoManifestSeesTheShortest) {
   EXPECT_THAT(Lines(Push("--json").err), SizeIs(1));
   // A kernel with it is pushed.
   const std::string err = Push().err;
-  const std::string example = err.substr(err.find("// warpcall-kernel"));
+  const std::string example = err.substr(err.find("\n// warpcall-kernel") + 1);
   WriteText(cu_, example);
   EXPECT_THAT(Push().out, StartsWith(cu_ + ": my_gelu, op gelu\n"));
 }

@@ -1,0 +1,35 @@
+#include "proto/common/manifest_comment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace warpcall {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ManifestCommentTest, IsTheFirstCommentOfTheSource) {
+  const auto found = FindManifest(
+      "\n// warpcall-kernel {\n//   \"name\": \"n\",\n//   \"launch\": {\n//   }\n// }\n// { "
+      "}\nvoid f() {}\n");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(*found, "{\n   \"name\": \"n\",\n   \"launch\": {\n   }\n }");
+  EXPECT_EQ(*FindManifest("// warpcall-kernel {\r\n//\"a\": 1\r\n//}\r\n"), "{\n\"a\": 1\n}");
+}
+
+TEST(ManifestCommentTest, SaysWhyItIsNotFound) {
+  const auto complaint = [](absl::string_view source) {
+    return std::string(FindManifest(source).status().message());
+  };
+  EXPECT_THAT(complaint(""), HasSubstr("the source is empty"));
+  EXPECT_THAT(complaint("#include <x>\n"),
+              HasSubstr("the source does not begin with the manifest"));
+  EXPECT_THAT(complaint("#include <x>\n\n// warpcall-kernel {\n// }"),
+              HasSubstr("stands in line 3 of the source; it must stand at the beginning"));
+  EXPECT_THAT(complaint("// warpcall-kernel {\n// \"a\": 1\nvoid f();\n// }"),
+              HasSubstr("has no end"));
+  EXPECT_THAT(complaint("// warpcall-kernel {"), HasSubstr("has no end"));
+}
+
+}  // namespace
+}  // namespace warpcall
