@@ -355,7 +355,7 @@ class Judgement {
     if (verdict.stamp().device_description().empty())
       verdict.mutable_stamp()->set_device_description(site_.device.description);
     verdict.set_finite_only(manifest_.finite_inputs);
-    verdict.set_deterministic(manifest_.deterministic);
+    verdict.set_deterministic(outcome.ok() && manifest_.deterministic);
     double sum = 0;
     for (const double each : log_speedups_) sum += each;
     if (!log_speedups_.empty() && outcome.ok())

@@ -47,6 +47,9 @@ json AttributeJson(const v1::Attribute& attribute) {
   return {};
 }
 
+// Returns true if a GPU has loaded the code: every kernel has registers.
+bool IsLoaded(const v1::PushCompiled& compiled) { return compiled.registers_per_thread() > 0; }
+
 const v1::PushProblem& ProblemOf(const PushEvent& event) {
   return event.has_timed() ? event.timed().problem() : event.checked().problem();
 }
@@ -170,9 +173,23 @@ json CheckedJson(const v1::PushChecked& checked) {
   return value;
 }
 
+json CompiledJson(const v1::PushCompiled& compiled) {
+  json value = ToJson(compiled);
+  value["data_type"] = DataTypeText(compiled.data_type());
+  if (IsLoaded(compiled)) return value;
+  for (const char* const figure : {"registers_per_thread", "shared_memory_bytes",
+                                   "local_memory_bytes", "theoretical_occupancy"})
+    value[figure] = nullptr;
+  return value;
+}
+
 json VerdictJson(const PushVerdict& verdict) {
   json value = ToJson(verdict);
   if (!verdict.has_stamp()) value["stamp"] = nullptr;
+  if (verdict.speedup() == 0) value["speedup"] = nullptr;
+  // Other verdicts come before all launches have been compared.
+  const bool compared = verdict.status() == kPassed || verdict.status() == "NONDETERMINISTIC";
+  if (!compared) value["deterministic"] = nullptr;
   return value;
 }
 
@@ -184,11 +201,8 @@ json EventJson(const PushEvent& event) {
   switch (event.event_case()) {
     case PushEvent::kQueued:
       return named("queued", ToJson(event.queued()));
-    case PushEvent::kCompiled: {
-      json value = ToJson(event.compiled());
-      value["data_type"] = DataTypeText(event.compiled().data_type());
-      return named("compiled", std::move(value));
-    }
+    case PushEvent::kCompiled:
+      return named("compiled", CompiledJson(event.compiled()));
     case PushEvent::kChecked:
       return named("checked", CheckedJson(event.checked()));
     case PushEvent::kTimed: {
@@ -261,7 +275,7 @@ std::string WrongElement(const PushEvent& event) {
 
 std::string LaunchFacts(const PushEvent& event) {
   const v1::PushCompiled& compiled = event.compiled();
-  if (compiled.registers_per_thread() == 0) return "";
+  if (!IsLoaded(compiled)) return "";
   const auto bytes = [](int64_t count) { return HumanBytes(static_cast<double>(count)); };
   return absl::StrCat(compiled.registers_per_thread(), " registers, ",
                       compiled.local_memory_bytes() == 0

@@ -7,14 +7,18 @@
 //   client_version, server {address}
 //   events             all events in order. Each has "event" ("queued", "compiled", "checked",
 //                      "timed", "verdict", or "unknown" of a newer server) and all fields of its
-//                      message (PushQueued, ...) by their names, and
+//                      message (PushQueued, ...) by their names; registers_per_thread,
+//                      shared_memory_bytes, local_memory_bytes and theoretical_occupancy are null
+//                      where no GPU has loaded the code. Besides,
 //     problem            {inputs: [{data_type, shape}], attributes: {name: value}}
 //     first              null where there is no wrong element
 //     stamp              null where the server sent none
 //   error              null, or {code, message}: the call ended before the verdict
 //   status             the verdict's, "PASSED"; null before the verdict
 //   exit_status        of the command
-//   verdict            all fields of PushVerdict; null before the verdict
+//   verdict            all fields of PushVerdict; null before the verdict. speedup is null if no
+//                      other implementation was timed beside the push, deterministic before all
+//                      launches were compared
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

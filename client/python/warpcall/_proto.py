@@ -536,6 +536,7 @@ class PushCompiled:
     log: str = field(2, "text")
     """The compiler's warnings, or its errors, at most 64 KiB."""
     registers_per_thread: int = field(3, "int32")
+    """0 if no GPU has loaded the code, as the next three."""
     shared_memory_bytes: int = field(4, "int")
     """Per block, static; and dynamic of the first problem."""
     local_memory_bytes: int = field(5, "int")
@@ -620,4 +621,4 @@ class PushVerdict:
     finite_only: bool = field(10, "bool")
     """It was judged for finite inputs alone."""
     deterministic: bool = field(11, "bool")
-    """It gave the same bits each time."""
+    """It passed, and gave the same bits each time."""

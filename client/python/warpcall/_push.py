@@ -28,6 +28,7 @@ from ._proto import (
     PushRequest,
     PushTimed,
     PushVerdict,
+    RunStamp,
 )
 from ._reports import Benchmark, BenchmarkRow, Cells, Table, decoded
 from ._result import bad_response
@@ -74,7 +75,7 @@ def encode_push(
         PushRequest(
             text,
             code,
-            () if problems is None else _problems_of(problems, _facts(text, code)),
+            () if problems is None else _problems_of(problems, facts_of(text, code)),
             compare_with=names,
             **{f.name: getattr(options, f.name) for f in dataclasses.fields(options)},
         )
@@ -104,9 +105,9 @@ def _read_manifest(manifest: Manifest) -> str:
     return _read("manifest", manifest, "a dict, JSON", ".json").decode(errors="replace")
 
 
-def _facts(manifest: str, code: bytes) -> Mapping[str, Any]:
+def facts_of(manifest: str, code: bytes) -> Mapping[str, Any]:
     """The manifest. Empty where it is not readable, which the server's verdict explains."""
-    text = manifest or _first_comment(code.decode(errors="replace"))
+    text = manifest or manifest_in(code.decode(errors="replace"))
     try:
         facts = json.loads(text)
     except ValueError:
@@ -114,8 +115,8 @@ def _facts(manifest: str, code: bytes) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", facts) if isinstance(facts, dict) else {}
 
 
-def _first_comment(source: str) -> str:
-    """As FindManifest (kernels/manifest/kernel_manifest.h)."""
+def manifest_in(source: str) -> str:
+    """As FindManifest (proto/common/manifest_comment.h)."""
     lines = [line.strip() for line in source.strip().split("\n")]
     if lines[0] != _OPENING:
         return ""
@@ -196,6 +197,16 @@ _EVENTS: dict[int, type[Any]] = {
     4: PushTiming,
     5: PushVerdict,
 }
+_NAMES = dict(
+    zip(_EVENTS.values(), ("queued", "compiled", "checked", "timed", "verdict"), strict=True)
+)
+# Of a PushCompiled: known once a GPU has loaded the code.
+_LOADED = (
+    "registers_per_thread",
+    "shared_memory_bytes",
+    "local_memory_bytes",
+    "theoretical_occupancy",
+)
 
 
 def _decode_event(data: bytes) -> PushEvent | None:
@@ -220,12 +231,10 @@ class PushRun:
 
     def _take(self, data: bytes) -> None:
         event = _decode_event(data)
-        if event is None:
-            return
-        if self.report.status:
+        if event is not None and self.report.status:
             raise bad_response(f"a {type(event).__name__} behind the verdict")
         self.report.add(event)
-        if self._on_event is not None:
+        if event is not None and self._on_event is not None:
             self._on_event(event)
 
 
@@ -264,8 +273,12 @@ class Push(Table):
     timings: list[PushTiming] = dataclasses.field(default_factory=list[PushTiming])
     """One for each problem that was timed."""
 
-    def add(self, event: PushEvent) -> None:
+    events: list[PushEvent | None] = dataclasses.field(default_factory=list["PushEvent | None"])
+    """All in order; None stands for an event that only newer servers have."""
+
+    def add(self, event: PushEvent | None) -> None:
         """Adds an event of the answer."""
+        self.events.append(event)
         if isinstance(event, PushCompiled):
             self.compiled.append(event)
         elif isinstance(event, PushCheck):
@@ -341,9 +354,15 @@ class Push(Table):
         raise error
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the report as a dict for JSON. Infinity and NaN, which JSON lacks, are strings,
-        as in protobuf's JSON."""
-        return cast("dict[str, Any]", _for_json(dataclasses.asdict(self)))
+        """Returns the report as a dict for JSON, with the members that `warpcall push --json`
+        prints: "events", all in order; "status" and "verdict", None if the push ended early. What
+        was not measured is None. Numbers that JSON lacks are "nan", "inf" and "-inf"."""
+        verdict = self.verdict if self.status else None
+        return {
+            "events": [_event_json(event) for event in self.events],
+            "status": self.status or None,
+            "verdict": None if verdict is None else _verdict_json(verdict),
+        }
 
     def to_json(self, indent: int | None = 2) -> str:
         """Returns the report as JSON."""
@@ -424,6 +443,32 @@ class Push(Table):
         ]
 
 
+def _event_json(event: PushEvent | None) -> dict[str, Any]:
+    if event is None:
+        return {"event": "unknown"}
+    if isinstance(event, PushVerdict):
+        data = _verdict_json(event)
+    else:
+        data = cast("dict[str, Any]", _for_json(dataclasses.asdict(event)))
+    if isinstance(event, PushCheck) and event.mismatch is None:
+        data["first"] = None
+    if isinstance(event, PushCompiled) and not event.registers_per_thread:
+        data.update(dict.fromkeys(_LOADED))
+    return {"event": _NAMES[type(event)], **data}
+
+
+def _verdict_json(verdict: PushVerdict) -> dict[str, Any]:
+    data = cast("dict[str, Any]", _for_json(dataclasses.asdict(verdict)))
+    if verdict.stamp == RunStamp():
+        data["stamp"] = None
+    if not verdict.speedup:
+        data["speedup"] = None
+    # Other verdicts come before all launches have been compared.
+    if verdict.status not in (PASSED, "NONDETERMINISTIC"):
+        data["deterministic"] = None
+    return data
+
+
 def _where(check: PushCheck) -> str:
     first = check.mismatch
     if first is None:
@@ -459,5 +504,5 @@ def _for_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_for_json(item) for item in cast("Sequence[Any]", value)]
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+        return str(value)
     return value

@@ -14,7 +14,7 @@ import threading
 import unittest
 import xml.etree.ElementTree
 
-from support import ENVIRONMENT, ROOT, SECONDS_MAX, FakeServer, Messages, grpc, in_thread, main
+from support import BUILD, ENVIRONMENT, ROOT, SECONDS_MAX, FakeServer, Messages, grpc, in_thread, main
 import warpcall
 from benchmark_test import Stream, never
 from ways import QUICK
@@ -253,11 +253,10 @@ class PushTest(unittest.TestCase):
             raise AssertionError(f"{constant} is no JSON")
 
         data = json.loads(report.to_json(), parse_constant=refuse)
-        self.assertEqual((data["checks"][0]["first"]["got"], data["checks"][0]["max_error"]), ("NaN", "Infinity"))
-        self.assertEqual(data["checks"][0]["problem"]["attributes"], {"axis": -1})
-        self.assertEqual((data["verdict"]["status"], data["checks"][0]["first"]["index"]),
-                         ("INCORRECT_NUMERICAL", [3, 17]))
-        self.assertIn('"-Infinity"', by_client(self.serve([checked(max_error=float("-inf")), verdict()])).to_json(None))
+        check = data["events"][0]
+        self.assertEqual((check["first"]["got"], check["max_error"], check["first"]["index"]), ("nan", "inf", [3, 17]))
+        self.assertEqual(check["problem"]["attributes"], {"axis": -1})
+        self.assertEqual(data["verdict"]["status"], "INCORRECT_NUMERICAL")
 
     def test_what_was_compiled_only_has_no_figures_of_a_gpu(self):
         lines = repr(by_client(self.serve([compiled(registers_per_thread=0, theoretical_occupancy=0),
@@ -477,7 +476,7 @@ class PushTest(unittest.TestCase):
         self.assertIn("64x32 float16 axis=-1 normal 0.125\n", done.stdout)
         words = command.splitlines()[1].split()
         done = self.python(*words[1:3], "--server", self.serve([verdict("INCORRECT_NUMERICAL")]), *words[3:])
-        self.assertEqual((done.returncode, done.stdout), (1, "INCORRECT_NUMERICAL\n"))
+        self.assertEqual((done.returncode, done.stdout), (3, "INCORRECT_NUMERICAL\n"))
 
     def test_the_readme_is_true(self):
         with open(os.path.join(ROOT, "client", "python", "README.md"), encoding="utf-8") as file:
@@ -506,7 +505,7 @@ class PushTest(unittest.TestCase):
 
     def test_the_command(self):
         done = self.command(self.serve(LIFE), "push", "--shape", "4x5*5x6", "--shape", "4x6x5", "--device", "cuda:0",
-                            "--implementation", "cuda", "--iterations", "3", "--check-only", "--seed", "9")
+                            "--compare-with", "cuda", "--iterations", "3", "--check-only", "--seed", "9")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertTrue(done.stdout.startswith("PASSED\n"), done.stdout)
         request = MESSAGES.PushRequest.FromString(self.stream.request)
@@ -515,12 +514,51 @@ class PushTest(unittest.TestCase):
         self.assertEqual((list(request.compare_with), request.iterations, request.device, request.check_only,
                           request.seed), (["cuda"], 3, "cuda:0", True, 9))
         done = self.command(self.serve([verdict("TIMEOUT")]), "--json", "push")
-        self.assertEqual((done.returncode, json.loads(done.stdout)["verdict"]["status"]), (1, "TIMEOUT"))
+        self.assertEqual((done.returncode, json.loads(done.stdout)["verdict"]["status"]), (3, "TIMEOUT"))
         self.assertEqual(len(MESSAGES.PushRequest.FromString(self.stream.request).problems), 0)
         done = self.command(self.serve(LIFE[:-1]), "push")
         self.assertEqual(done.returncode, 1)
         self.assertTrue(done.stdout.startswith("no verdict\n"), done.stdout)
         self.assertIn("the stream ended before the verdict did", done.stderr)
+
+    def test_both_commands_say_the_same(self):
+        """`warpcall push --json` and the package's: statuses, and every member."""
+        def broken(context):
+            yield LIFE[1]
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
+
+        def refused(context):
+            yield from ()
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+
+        wrong = checked(False, max_error=float("inf"), first={"index": [3], "got": float("nan"), "bound": 1e-6})
+        not_loaded = compiled(registers_per_thread=0, theoretical_occupancy=0)
+        later = b"\x7a\x02\x08\x01"  # field 15
+        for status, parts in ((0, [later, *LIFE]), (3, [wrong, verdict("NONDETERMINISTIC", reason="so")]),
+                              (4, [not_loaded, verdict("NOT_SUPPORTED", deterministic=True)]),
+                              (4, [verdict("INTERNAL_ERROR")]), (1, broken), (1, refused)):
+            self.expect_alike(status, self.serve(parts), SOURCE)
+        self.expect_alike(2, self.serve(never), "#pragma once\n" + SOURCE)
+
+    def expect_alike(self, status, address, source):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "mine.cu")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(source)
+            words = ("--server", address, "--json", "push", path)
+            said, errors = [], []
+            for program in ([sys.executable, "-m", "warpcall"], [os.path.join(BUILD, "bin", "warpcall")]):
+                done = subprocess.run([*program, *words], env=ENVIRONMENT, text=True, capture_output=True,
+                                      timeout=SECONDS_MAX, check=False)
+                self.assertEqual(done.returncode, status, f"{program}: {done.stderr}")
+                said.append(json.loads(done.stdout or "{}"))
+                said[-1].pop("client_version", None)
+                errors.append(json.loads(done.stderr or "{}"))
+        self.maxDiff = None
+        self.assertEqual(*said)
+        if status != 2:  # each says it in its own words
+            self.assertEqual(*errors)
+        self.assertEqual(errors[0].get("error", {}).get("exit_status", status), status)
 
     def test_an_interrupted_command_prints_what_came(self):
         program = ("import sys, warpcall, warpcall.__main__ as command\n"

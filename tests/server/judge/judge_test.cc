@@ -268,6 +268,7 @@ TEST_F(JudgeTest, WithoutAGpuItIsCompiledAndNotSupported) {
   no_gpu_ = true;
   const v1::PushVerdict verdict = PushSoftmax(Softmax);
   EXPECT_EQ(verdict.status(), "NOT_SUPPORTED");
+  EXPECT_FALSE(verdict.deterministic());  // nobody knows
   EXPECT_THAT(verdict.reason(), HasSubstr("it compiles"));
   EXPECT_THAT(events_, SizeIs(1));
 }

@@ -190,6 +190,23 @@ TEST_F(PushCliTest, JsonHasEverything) {
   EXPECT_EQ(value["exit_status"], 0);
 }
 
+TEST_F(PushCliTest, JsonHasNoFiguresOfWhatDidNotRun) {
+  AnswerEvents({"compiled { data_type: DATA_TYPE_FLOAT32 kernel: 'k' arch: 'sm_90a' }",
+                "verdict { status: 'NOT_SUPPORTED' reason: 'no GPU' deterministic: true }"});
+  const json value = WarpcallJson("push " + cu_, 4);
+  for (const char* const figure : {"registers_per_thread", "shared_memory_bytes",
+                                   "local_memory_bytes", "theoretical_occupancy"})
+    EXPECT_EQ(value["events"][0].at(figure), nullptr) << figure;
+  for (const char* const figure : {"speedup", "deterministic"}) {
+    EXPECT_EQ(value["events"][1].at(figure), nullptr) << figure;
+    EXPECT_EQ(value["verdict"].at(figure), nullptr) << figure;
+  }
+  AnswerEvents({"verdict { status: 'NONDETERMINISTIC' }"});
+  EXPECT_EQ(WarpcallJson("push " + cu_, 3)["verdict"]["deterministic"], false);
+  AnswerEvents({"verdict { status: 'PASSED' deterministic: true }"});
+  EXPECT_EQ(WarpcallJson("push " + cu_)["verdict"]["deterministic"], true);
+}
+
 TEST_F(PushCliTest, EventsOfNewerServersDoNoHarm) {
   AnswerEvents({"", "verdict { status: 'PASSED' }"});
   EXPECT_EQ(Push().exit_status, 0);
@@ -267,6 +284,7 @@ TEST_F(PushCliTest, MistakesAreSaidBeforeAnythingIsSent) {
   WriteText(empty, " \n");
   WriteText(large, std::string((4 << 20) + 1, 'x'));
   WriteText(bare, "__global__ void k() {}\n");
+  WriteText(late, "#pragma once\n// warpcall-kernel {\n// }\n");
   const std::string cu = "push " + cu_ + " ";
   ExpectUsageErrors(
       {{"push " + folder_.Path("none.cu"), "NOT_FOUND: can't read "},
@@ -287,7 +305,6 @@ TEST_F(PushCliTest, MistakesAreSaidBeforeAnythingIsSent) {
        {cu + "--shape '{1..200:+1}'", "name 400 problems; at most 256 are allowed"},
        {cu + "--timeout 0", "--timeout 0: it must be"},
        {cu + "--check-only --compare-with cuda", "--compare-with excludes --check-only"},
-  WriteText(late, "#pragma once\n// warpcall-kernel {\n// }\n");
        {cu + "--files /nowhere", "--files /nowhere: there is no such folder"},
        {cu + "--html " + cu_, "name the same file"},
        {cu + "--html /nowhere/x.html", "/nowhere/x.html"},
