@@ -159,6 +159,12 @@ absl::StatusOr<CudaSource> ToCudaSource(const ForeignSource& foreign,
   return source;
 }
 
+absl::Status WithMissingCompiler(const absl::Status& refusal, const absl::Status& compiler) {
+  if (!absl::IsUnimplemented(refusal) || compiler.ok()) return refusal;
+  return absl::UnimplementedError(
+      absl::StrCat(refusal.message(), "; it has no compiler either: ", compiler.message()));
+}
+
 absl::StatusOr<CudaCode> CompileAndCheck(const CompileFunction& compile, const CudaSource& source) {
   absl::StatusOr<CudaCode> code = compile(source);
   if (IsCompileError(code.status()))

@@ -34,6 +34,10 @@ inline constexpr size_t kForeignSourceBytesMax = size_t{4} << 20;
 absl::StatusOr<CudaSource> ToCudaSource(const ForeignSource& foreign,
                                         const std::string& include_folder);
 
+// Returns `refusal`, an error of ToCudaSource. If headers are missing and `compiler` is an error,
+// LoadNvrtc's, that is said too.
+absl::Status WithMissingCompiler(const absl::Status& refusal, const absl::Status& compiler);
+
 // Compiles it and returns a CompileError for code that a kernel must not call, by its symbols:
 // printf, malloc, assert and launches of other kernels. Logs and errors are cleaned, and don't tell
 // whether a file exists that may not be opened.

@@ -118,7 +118,10 @@ void IgnoreLimits() { signal(SIGXCPU, SIG_IGN); }
 
 absl::StatusOr<CudaCode> CompileForeign(const compiled::ForeignSource& foreign,
                                         const ForeignCompiler& compiler) {
-  ASSIGN_OR_RETURN(const CudaSource source, ToCudaSource(foreign, compiler.cuda_include));
+  const absl::StatusOr<CudaSource> made = ToCudaSource(foreign, compiler.cuda_include);
+  if (!made.ok())
+    return compiled::WithMissingCompiler(made.status(), compiled::LoadNvrtc().status());
+  const CudaSource& source = *made;
   const int64_t start_ns = MonotonicNs();
   std::unique_ptr<process::Child> child;
   ASSIGN_OR_RETURN(child, compiler.start != nullptr

@@ -190,7 +190,12 @@ class Judgement {
   Outcome TakeCode(const Task& task, const Compiled& compiled) {
     const absl::Status& status = compiled.code.status();
     if (compiled::IsCompileError(status)) site_.tell(EventOf(task, compiled));
-    if (!status.ok()) return CompilerOutcome(status);
+    if (!status.ok()) {
+      Outcome outcome = CompilerOutcome(status);
+      if (outcome.finding == Finding::kNotSupported && site_.open == nullptr)
+        absl::StrAppend(&outcome.reason, "; no GPU of this server takes pushes either");
+      return outcome;
+    }
     codes_.emplace(TypeOf(task), *compiled.code);
     return {};
   }

@@ -68,6 +68,13 @@ TEST(ForeignSourceTest, IsRefusedWhereNoCompilerCouldTakeIt) {
   const auto half = ToCudaSource({.data_type = DataType::kFloat16}, "");
   EXPECT_TRUE(absl::IsUnimplemented(half.status())) << half.status();
   EXPECT_THAT(Message(half.status()), AllOf(HasSubstr("float16"), HasSubstr("--cuda_include")));
+  EXPECT_EQ(WithMissingCompiler(half.status(), absl::OkStatus()), half.status());
+  const absl::Status missing =
+      WithMissingCompiler(half.status(), absl::UnimplementedError("there is no libnvrtc"));
+  EXPECT_TRUE(absl::IsUnimplemented(missing));
+  EXPECT_THAT(Message(missing),
+              AllOf(HasSubstr("no headers of CUDA (--cuda_include); it has no compiler either"),
+                    EndsWith("there is no libnvrtc")));
   const auto zero = ToCudaSource({.source = std::string("a\nb\0c\n", 6)}, "");
   EXPECT_TRUE(IsCompileError(zero.status()));
   EXPECT_THAT(Message(zero.status()), EndsWith("a zero byte in line 2"));

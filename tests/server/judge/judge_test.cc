@@ -273,6 +273,17 @@ TEST_F(JudgeTest, WithoutAGpuItIsCompiledAndNotSupported) {
   EXPECT_THAT(events_, SizeIs(1));
 }
 
+TEST_F(JudgeTest, EverythingThatTheServerLacksIsSaid) {
+  site_.compile = [](const compiled::ForeignSource&, int64_t) {
+    return absl::UnimplementedError("no headers");
+  };
+  EXPECT_EQ(PushSoftmax(Softmax).reason(), "no headers");
+  no_gpu_ = true;
+  const v1::PushVerdict verdict = PushSoftmax(Softmax);
+  EXPECT_EQ(verdict.status(), "NOT_SUPPORTED");
+  EXPECT_EQ(verdict.reason(), "no headers; no GPU of this server takes pushes either");
+}
+
 // Before anything is compiled.
 TEST_F(JudgeTest, ALaunchThatCannotBeIsAnInvalidManifest) {
   std::string manifest = Manifest(R"("examples": [[[6, 33]]])");
