@@ -19,6 +19,7 @@
 #include "server/engine/finding.h"
 #include "server/inspect/describe.h"
 #include "server/inspect/disassembly.h"
+#include "server/judge/arguments.h"
 #include "server/judge/launch_watch.h"
 #include "server/judge/messages.h"
 #include "server/judge/problems.h"
@@ -180,14 +181,14 @@ class Judgement {
                                    .entries = Entries(),
                                    .data_type = type,
                                    .arch = compiled::TargetName(site_.device.architecture),
-                                   .with_ptx = candidate_.with_files},
+                                   .with_ptx = true},  // has the kernels' parameters
                                   candidate_.deadline_ns);
     compiled.ns = site_.clock() - start_ns;
     return compiled;
   }
 
   // Tells what is wrong with the code, if anything is.
-  Outcome TakeCode(const Task& task, const Compiled& compiled) {
+  Outcome TakeCode(const Task& task, Compiled& compiled) {
     const absl::Status& status = compiled.code.status();
     if (compiled::IsCompileError(status)) site_.tell(EventOf(task, compiled));
     if (!status.ok()) {
@@ -195,6 +196,12 @@ class Judgement {
       if (outcome.finding == Finding::kNotSupported && site_.open == nullptr)
         absl::StrAppend(&outcome.reason, "; no GPU of this server takes pushes either");
       return outcome;
+    }
+    const absl::Status arguments = CheckArguments(manifest_, *compiled.code);
+    if (!candidate_.with_files) compiled.code->ptx.clear();
+    if (!arguments.ok()) {
+      site_.tell(EventOf(task, compiled));
+      return Fail(Finding::kInvalidManifest, arguments.message());
     }
     codes_.emplace(TypeOf(task), *compiled.code);
     return {};

@@ -132,6 +132,20 @@ TEST_F(PushTest, ACompileErrorHasTheAuthorsLine) {
   EXPECT_EQ(Verdicts("COMPILE_ERROR"), 1);
 }
 
+TEST_F(PushTest, ArgsThatDoNotFitAreFoundWithoutAGpu) {
+  if (const std::string why = WhyNoCompiler(); !why.empty()) GTEST_SKIP() << why;
+  const std::pair<const char*, const char*> cases[] = {
+      {"elements:i32",
+       "args[2] is \"elements:i32\", an integer of 4 bytes; mine takes an integer of "
+       "8 bytes there"},
+      {"elements:i64\", \"1:f32", "args has 4 entries; mine takes 3 parameters"}};
+  for (const auto& [argument, reason] : cases) {
+    const Pushed pushed = Push(Replaced(kKernel, "elements:i64", argument));
+    EXPECT_EQ(pushed.verdict().status(), "INVALID_MANIFEST");
+    EXPECT_EQ(pushed.verdict().reason(), reason);
+  }
+}
+
 TEST_F(PushTest, FilesOfTheServerStayItsOwn) {
   if (const std::string why = WhyNoCompiler(); !why.empty()) GTEST_SKIP() << why;
   const auto log_of = [&](const std::string& path) {

@@ -1,6 +1,6 @@
 // What comes from a process that compiled a user's source, and the machine code that it looked at.
 // The first byte chooses: the message of a compiler, or of the side that asks one; a cubin, as it
-// is or a right one with some bytes changed and its end cut off; a log.
+// is or a right one with some bytes changed and its end cut off; a log; PTX.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +8,7 @@
 #include "kernels/compiled/cubin_symbols.h"
 #include "kernels/compiled/cuda_code.h"
 #include "kernels/compiled/foreign.h"
+#include "kernels/compiled/ptx_parameters.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/targets.h"
 #include "tests/kernels/elf_file.h"
@@ -15,7 +16,7 @@
 namespace warpcall::testing {
 namespace {
 
-enum Choice : uint8_t { kCode, kSource, kCubin, kMadeCubin, kLog, kChoices };
+enum Choice : uint8_t { kCode, kSource, kCubin, kMadeCubin, kLog, kPtx, kChoices };
 
 // What is read of a message says the same message.
 template <typename T>
@@ -48,6 +49,19 @@ std::string FuzzSymbols(absl::string_view cubin) {
   return "";
 }
 
+// Each parameter has a comma of its own, and a size that a kernel can have.
+std::string FuzzPtx(absl::string_view ptx) {
+  const auto parameters = compiled::PtxParametersOf(ptx, "f");
+  if (!parameters.ok())
+    return absl::IsInternal(parameters.status()) ? "" : parameters.status().ToString();
+  if (parameters->size() > static_cast<size_t>(std::count(ptx.begin(), ptx.end(), ',')) + 1)
+    return absl::StrCat(parameters->size(), " parameters");
+  for (const compiled::PtxParameter& parameter : *parameters)
+    if (parameter.bytes < 1 || parameter.bytes > 16 << 15)
+      return absl::StrCat("a parameter of ", parameter.bytes, " bytes");
+  return "";
+}
+
 std::string FuzzLog(absl::string_view log, size_t bytes_max) {
   const std::string clean = compiled::CleanText(log, bytes_max);
   if (clean.size() > bytes_max) return absl::StrCat(clean.size(), " bytes of a log");
@@ -69,6 +83,7 @@ std::string FuzzCompiler(absl::string_view input) {
   }
   const absl::string_view bytes = decisions.Rest();
   if (choice == kCubin) return FuzzSymbols(bytes);
+  if (choice == kPtx) return FuzzPtx(bytes);
   return choice == kCode ? ReadBack(compiled::ParseCudaCode(bytes), bytes)
                          : ReadBack(compiled::ParseCudaSource(bytes), bytes);
 }

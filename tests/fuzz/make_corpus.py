@@ -341,6 +341,8 @@ def compilers():
     yield "cubin_far", b"\x02" + elf([(b"f", 1)])[:40] + 8 * b"\xff" + elf([(b"f", 1)])[48:]
     yield "made_cubin", b"\x03\x02\x00\x07vprintf\x01\x01f\x00\x00\x00"
     yield "made_cubin_wrong", b"\x03\x01\x00\x04free\x01\x48\x00\x07\xff\xff\xff\xff\x00\x00"
+    yield "ptx", b"\x05.visible .entry f(\n\t.param .u64 .ptr .align 1 a,\n\t.param .align 8 .b8 b[24]\n)\n"
+    yield "ptx_cut", b"\x05.entry g() .entry f(.param .f32 a, .param .b8 b["
     yield "log", b"\x04\x20a\x1b[31mb\xff\xc2\x85\xed\xa0\x80\xf0\x9f\x98\x80\x00\r\n"
 
 

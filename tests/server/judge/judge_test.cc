@@ -284,6 +284,39 @@ TEST_F(JudgeTest, EverythingThatTheServerLacksIsSaid) {
   EXPECT_EQ(verdict.reason(), "no headers; no GPU of this server takes pushes either");
 }
 
+TEST_F(JudgeTest, ArgsThatDoNotFitTheKernelAreAnInvalidManifest) {
+  const auto reason_with = [this](const std::string& parameters) {
+    site_.compile = [parameters](const compiled::ForeignSource& source, int64_t deadline_ns) {
+      EXPECT_TRUE(source.with_ptx);
+      auto code = HostCompile(source, deadline_ns);
+      code->ptx = absl::StrCat(".visible .entry softmax(", parameters, ")\n{}\n");
+      return code;
+    };
+    const v1::PushVerdict verdict = PushSoftmax(Softmax);
+    EXPECT_EQ(verdict.status() == "INVALID_MANIFEST", !verdict.reason().empty());
+    EXPECT_EQ(EventsOf(v1::PushEvent::kCompiled).size(), 1u);
+    EXPECT_EQ(EventsOf(v1::PushEvent::kCompiled)[0].compiled().files_size(), 0);
+    return verdict.reason();
+  };
+  const std::string pointers = ".param .u64 .ptr .align 1 a, .param .u64 .ptr .align 1 b";
+  EXPECT_EQ(reason_with(pointers + ", .param .u64 c, .param .u64 d"), "");
+  EXPECT_EQ(reason_with(pointers + ", .param .b64 c, .param .b64 d"), "");
+  EXPECT_EQ(reason_with(pointers + ", .param .u64 c, .param .u32 d"),
+            "args[3] is \"cols:i64\", an integer of 8 bytes; softmax takes an integer of 4 bytes "
+            "there");
+  EXPECT_EQ(reason_with(pointers + ", .param .f64 c, .param .u64 d"),
+            "args[2] is \"rows:i64\", an integer of 8 bytes; softmax takes a float of 8 bytes "
+            "there");
+  EXPECT_EQ(reason_with(".param .align 8 .b8 a[16], .param .u64 b"),
+            "args[0] is \"x.ptr\", a pointer, 8 bytes; softmax takes a struct of 16 bytes there");
+  EXPECT_EQ(reason_with(pointers), "args has 4 entries; softmax takes 2 parameters");
+  opened_ = 0;
+  EXPECT_NE(reason_with(""), "");
+  EXPECT_EQ(opened_, 0);  // nothing ran
+  no_gpu_ = true;
+  EXPECT_EQ(reason_with(pointers), "args has 4 entries; softmax takes 2 parameters");
+}
+
 // Before anything is compiled.
 TEST_F(JudgeTest, ALaunchThatCannotBeIsAnInvalidManifest) {
   std::string manifest = Manifest(R"("examples": [[[6, 33]]])");
