@@ -14,7 +14,7 @@ namespace warpcall {
 namespace {
 
 struct File {
-  absl::string_view path;  // from the root of the project; empty: there is none
+  absl::string_view path;  // as it was embedded; empty: there is none
   absl::string_view text;
 };
 
@@ -30,11 +30,12 @@ bool Names(absl::string_view path, absl::string_view file) {
 }
 
 File Find(absl::string_view path) {
-  absl::string_view rest = EmbeddedFiles();
-  while (!rest.empty()) {
-    const absl::string_view name = TakeString(&rest);
-    const absl::string_view text = TakeString(&rest);
-    if (Names(path, name)) return {name, text};
+  for (absl::string_view rest : {EmbeddedFiles(), EmbeddedFilesOfFolders()}) {
+    while (!rest.empty()) {
+      const absl::string_view name = TakeString(&rest);
+      const absl::string_view text = TakeString(&rest);
+      if (Names(path, name)) return {name, text};
+    }
   }
   return {};
 }
@@ -70,8 +71,11 @@ std::vector<SourceFile> FilesOf(absl::string_view path) {
   if (absl::ConsumeSuffix(&stem, "_triton.cc")) meet(absl::StrCat(stem, "_triton.py"));
   const absl::string_view folder = FolderOf(found[0].path);
   for (size_t i = 0; i < found.size(); ++i)
-    for (const absl::string_view include : IncludesOf(found[i].text))
-      if (FolderOf(include) == folder) meet(include);
+    for (const absl::string_view include : IncludesOf(found[i].text)) {
+      const absl::string_view place = FolderOf(include);
+      if (place.empty()) meet(absl::StrCat(folder, include));
+      if (Names(place, folder)) meet(include);
+    }
   std::vector<SourceFile> files;
   for (const File& file : found)
     files.push_back({std::string(file.path), LanguageOf(file.path), std::string(file.text)});

@@ -8,7 +8,8 @@
 
 namespace warpcall {
 
-// The file at `path`, from the root of the project or with whatever a compiler puts before that;
+// The file at `path`, from the root of the project or with whatever a compiler puts before that, of
+// an op that brought its folder from that folder;
 // what it includes of its own folder, and these in turn: each once, in the order in which they are
 // met. A .cc that launches Triton's kernels brings the .py that they are written in, which has its
 // name. Empty when the file is not part of the binary.

@@ -52,4 +52,7 @@ holds bench "$(warpcall bench relu --shape 64x32 --iterations 2)" element_loop f
 holds profile "$(warpcall profile relu --shape 64x32)" 'relu on cpu by manual:element_loop'
 holds describe "$(warpcall describe relu --shape 64x32)" 'relu on cpu by manual:element_loop' \
   'every bit is right' '16.0 KiB'
+# The file of the implementation, and the header that it includes.
+holds 'describe --source' "$(warpcall describe relu --shape 64x32 --source cpp)" \
+  'Implementation ElementLoopRow() {' 'const Op& ReluOp();'
 exit $failures
