@@ -94,10 +94,10 @@ std::string Compilations(const PushReport& report) {
   for (const PushEvent& event : report.events) {
     if (!event.has_compiled()) continue;
     const v1::PushCompiled& compiled = event.compiled();
+    const std::string facts = LaunchFacts(event);
     absl::StrAppend(
         &page, Element("p", absl::StrCat(compiled.kernel(), compiled.kernel().empty() ? "" : ", ",
-                                         compiled.arch(), compiled.arch().empty() ? "" : ": ",
-                                         LaunchFacts(event))));
+                                         compiled.arch(), facts.empty() ? "" : ": ", facts)));
     if (!compiled.log().empty()) absl::StrAppend(&page, Preformatted(compiled.log()));
   }
   return page.empty() ? "" : absl::StrCat(Element("h2", "Compiler"), page);

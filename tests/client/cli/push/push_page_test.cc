@@ -44,6 +44,12 @@ TEST_F(PushPageTest, HasVerdictTimesErrorsAndRoofline) {
   EXPECT_EQ(std::vector<std::string>(absl::StrSplit(page, "<polygon ")).size(), 3u);
 }
 
+TEST_F(PushPageTest, WhatDidNotRunHasNoFigures) {
+  AnswerEvents({"compiled { kernel: 'k' arch: 'sm_90a' }", "verdict { status: 'NOT_SUPPORTED' }"});
+  EXPECT_EQ(Push("--html " + html_).exit_status, 4);
+  EXPECT_THAT(ReadFile(html_), HasSubstr("<p>k, sm_90a</p>"));
+}
+
 TEST_F(PushPageTest, TextOfOthersStaysText) {
   const std::string evil =
       "</script><script>alert(1)</script><img src=x onerror=alert(2)>\\\"'&amp;";
