@@ -3,7 +3,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/plan.h"
 #include "proto/common/dispatch.h"
-#include "tests/ops/relu/relu.h"
+#include "relu.h"
 
 namespace warpcall::relu {
 namespace {
