@@ -188,8 +188,8 @@ class Resident(ResidentBase):
     def get(self, *, timeout: float | None = None) -> Array:
         """Returns the tensor as an array in its own memory, of the types that results have.
 
-        `timeout`: seconds, retries included; None: the client's. Raises NotFound when the server
-        has the tensor no more and it can't be put again."""
+        `timeout`: seconds, retries included; None: the client's. Raises NotFound, which says why,
+        when the server has the tensor no more and it can't be put again."""
         array: Array = self._client._get(self, timeout)
         return array
 
