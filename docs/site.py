@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Where the site has them, and how the repository names them.
 BESIDE_CODE = "repository/"
 OUTSIDE = ["README.md", "ARCHITECTURE.md", "BENCHMARKS.md", "CHANGELOG.md", "CONTRIBUTING.md", "DECISIONS.md",
-           "SECURITY.md", "client/examples/digits/README.md", "client/examples/mlp_block/README.md",
+           "SECURITY.md", "client/examples/digits/README.md", "client/examples/mlp/README.md",
            "client/examples/push/README.md", "client/python/README.md", "client/python/fast/README.md",
            "deploy/README.md", "kernels/README.md", "docs/lab/README.md"]
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")

@@ -143,14 +143,15 @@ class DocumentsTest(unittest.TestCase):
         self.assertIn("not on this server, or not for this problem: cuda, triton, compiled",
                       done.stdout)
 
-    def test_a_block_of_an_mlp(self):
-        done = self.python(os.path.join(ROOT, "client", "examples", "mlp_block", "mlp_block.py"),
-                           "--server", self.server.address, "--rows", "6", "--seconds", "0.1")
+    def test_perceptrons_as_graphs(self):
+        done = self.python(os.path.join(ROOT, "client", "examples", "mlp", "mlp.py"),
+                           "--server", self.server.address, "--layers", "2", "--rows", "6", "--seconds", "0.1")
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
-        weights, result, speed = done.stdout.splitlines()
-        self.assertEqual(weights, "32.0 MiB of weights on cpu")
-        self.assertRegex(result, r"^6x1024: largest difference from NumPy \S+, allowed 1e-04$")
-        self.assertRegex(speed, r"^1x1024: \d+ blocks/s with weights that stay, [\d.]+ with weights sent: ")
+        lines = done.stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines if line.startswith("layer_")], ["layer_0", "layer_1"])
+        self.assertRegex(lines[-4], r"^2 layers of 1 row: \d+ passes/s by a graph, \d+ by a call for each layer, ")
+        for line, name in zip(lines[-3:], ("forward", "block", "gradient"), strict=True):
+            self.assertRegex(line, rf"^{name}: largest difference from NumPy \S+ of the largest value, allowed 1e-04$")
 
     def test_jax(self):
         try:
