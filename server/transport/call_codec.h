@@ -5,6 +5,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -34,6 +35,8 @@ struct CallSpec {
   // The outputs stay on the device.
   bool keep_outputs = false;
   Residents::Terms keep_terms = {};
+  // "input \"x\"", of a graph's inputs, for messages.
+  std::vector<std::string> input_labels = {};
   // Of a graph, in place of a kernel and an implementation.
   std::vector<StepQuestion> steps = {};
   // Of a graph, by output: the terms of those that stay.

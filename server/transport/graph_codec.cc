@@ -36,9 +36,11 @@ absl::Status GraphCodec::FindResidents(Residents* residents, absl::string_view o
   steps_ = std::move(wishes.steps);
   keeps_ = std::move(wishes.keeps);
   std::vector<NamedInput> inputs;
-  for (v1::GraphInput& input : *header_.mutable_inputs())
-    inputs.push_back({GraphInputLabel(input.name()), input.mutable_tensor(),
-                      split_.tensor_data[inputs.size()].size});
+  for (v1::GraphInput& input : *header_.mutable_inputs()) {
+    labels_.push_back(GraphInputLabel(input.name()));
+    inputs.push_back(
+        {labels_.back(), input.mutable_tensor(), split_.tensor_data[inputs.size()].size});
+  }
   ASSIGN_OR_RETURN(residents_, UseHandles({residents, owner}, inputs));
   return absl::OkStatus();
 }
@@ -47,6 +49,7 @@ absl::StatusOr<CallSpec> GraphCodec::Spec() {
   return CallSpec{.device = header_.device(),
                   .request_id = header_.request_id(),
                   .residents = std::move(residents_),
+                  .input_labels = labels_,
                   .steps = steps_,
                   .keeps = std::move(keeps_)};
 }
@@ -58,11 +61,9 @@ absl::StatusOr<JobInputs> GraphCodec::Inputs(const Op&, const Problem& problem) 
   WARPCALL_CHECK(problem.inputs.size() == split_.tensor_data.size(), problem.inputs.size(),
                  split_.tensor_data.size());
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
-    const v1::GraphInput& input = header_.inputs(static_cast<int>(i));
     inputs.push_back(split_.tensor_data[i].pieces);
-    if (!input.tensor().handle().empty()) continue;
-    RETURN_IF_ERROR(CheckDataBytes(GraphInputLabel(input.name()), split_.tensor_data[i].size,
-                                   problem.inputs[i]));
+    if (!header_.inputs(static_cast<int>(i)).tensor().handle().empty()) continue;
+    RETURN_IF_ERROR(CheckDataBytes(labels_[i], split_.tensor_data[i].size, problem.inputs[i]));
   }
   return inputs;
 }

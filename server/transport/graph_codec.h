@@ -4,6 +4,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,6 +41,7 @@ class GraphCodec final : public CallCodec {
   v1::ExecuteGraphRequest header_;
   Slices slices_;
   wire::SplitMessage split_;
+  std::vector<std::string> labels_;  // by input
   std::vector<ResidentUse> residents_;
   std::vector<StepQuestion> steps_;
   std::vector<std::optional<Residents::Terms>> keeps_;

@@ -216,8 +216,9 @@ absl::Status Request::ReadResidents(CallSpec spec) {
     if (device_name_.empty()) device_name_ = name;
     if (device_name_ == name) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "input ", i, " is on ", name, ", but ",
-        spec.device.empty() ? "an input before it is on " : "the request asks for ", device_name_));
+        spec.input_labels.empty() ? absl::StrCat("input ", i) : spec.input_labels[i], " is on ",
+        name, ", but ", spec.device.empty() ? "an input before it is on " : "the request asks for ",
+        device_name_));
   }
   return absl::OkStatus();
 }
