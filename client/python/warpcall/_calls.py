@@ -399,9 +399,7 @@ class Calls:
         try:
             return make()
         except NotFound as error:
-            if not error.lost_handles:
-                raise
-            raise _explained(error, "the client had put it again in this call") from None
+            raise lost_again(error) from None
 
     def restore(self, residents: Sequence[ResidentBase], error: NotFound, terms: Terms) -> None:
         """Puts residents that the server has lost again, so that the call that ended with `error`
@@ -617,6 +615,13 @@ class Calls:
         if pending.future.done():  # by now, or before it was kept
             abort()
         return True
+
+
+def lost_again(error: NotFound) -> NotFound:
+    """The error of a call that was made once more, which says so if handles were lost again."""
+    if not error.lost_handles:
+        return error
+    return _explained(error, "the client had put it again in this call")
 
 
 def _explained(error: NotFound, why_not: str) -> NotFound:

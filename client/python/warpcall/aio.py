@@ -38,6 +38,7 @@ from ._calls import (
     Terms,
     check_residents,
     check_timeout,
+    lost_again,
     small_bytes,
     time_left,
 )
@@ -227,7 +228,10 @@ class Client(AsyncKernelMethods):
                 data = await self._unary(_channel.EXECUTE_GRAPH, request.encode(), deadline)
             except NotFound as error:
                 await self._restore(request, error, deadline)
-                data = await self._unary(_channel.EXECUTE_GRAPH, request.encode(), deadline)
+                try:
+                    data = await self._unary(_channel.EXECUTE_GRAPH, request.encode(), deadline)
+                except NotFound as again:
+                    raise lost_again(again) from None
         return request.finish(data, self._ceilings.get, self._resident)
 
     async def _restore(

@@ -346,6 +346,13 @@ class GraphTest(unittest.TestCase):
             f(x=X)
         self.assertEqual(len(self.server.requests), 3)
 
+    def test_what_is_lost_again_in_one_call_is_said(self):
+        f = self.layers(self.gpu.put(W1))
+        self.server.lost = {"handle0": "expired", "handle1": "evicted"}
+        with self.refuse(warpcall.NotFound, "the client had put it again in this call"):
+            f(x=X)
+        self.assertEqual(len(self.server.requests), 2)
+
     def test_a_refusal_for_now_is_tried_again(self):
         self.server.refusals = [(grpc.StatusCode.UNAVAILABLE, "busy")] * 2
         np.testing.assert_array_equal(self.layers()(x=X), two_layers())
@@ -488,6 +495,17 @@ class AioGraphTest(unittest.TestCase):
 
         self.run_with(work)
         self.assertEqual(len(self.server.requests), 3)
+
+    def test_what_is_lost_again_in_one_call_is_said(self):
+        async def work(gpu):
+            f, weight = await self.function(gpu)
+            self.server.lost = {f"handle{number}": "expired" for number in range(9)}
+            with self.assertRaisesRegex(warpcall.NotFound, "the client had put it again in this call"):
+                await f(x=X)
+            self.assertEqual(weight.handle, f"handle{len(self.server.tensors) - 1}")
+
+        self.run_with(work)
+        self.assertEqual(len(self.server.requests), 2)
 
     def test_errors_are_the_servers(self):
         async def work(gpu):
