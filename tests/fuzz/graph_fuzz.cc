@@ -149,8 +149,8 @@ std::string FuzzGraph(absl::string_view input) {
   if (!wishes.ok()) return is_refusal(wishes.status()) ? "" : wishes.status().ToString();
   const absl::StatusOr<Problem> problem = ReadGraph(request, wishes->steps);
   if (!problem.ok()) return is_refusal(problem.status()) ? "" : problem.status().ToString();
-  for (const auto check : {CheckRules(request), CheckPlaces(*problem->graph)})
-    if (!check.empty()) return check;
+  if (std::string broken = CheckRules(request); !broken.empty()) return broken;
+  if (std::string broken = CheckPlaces(*problem->graph); !broken.empty()) return broken;
   if (problem->graph->times_steps() != request.step_times()) return "step times";
   return CheckWorkerReads(*problem);
 }

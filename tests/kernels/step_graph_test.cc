@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "absl/types/span.h"
 #include "kernels/graph/graph_plan.h"
 #include "kernels/identity/identity.h"
@@ -84,7 +86,7 @@ class RandomGraph {
 };
 
 TEST(StepGraphTest, NoTwoResultsThatAreNeededAtOneTimeOverlap) {
-  std::mt19937 random(testing::Seed());
+  std::mt19937 random(static_cast<uint32_t>(testing::RunSeed()));
   for (int run = 0; run < 500; ++run) {
     RandomGraph drawn(&random);
     const StepGraph graph = drawn.Make();
