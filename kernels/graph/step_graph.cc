@@ -37,6 +37,7 @@ StepGraph::StepGraph(std::vector<Step> steps, std::vector<int> outputs, bool tim
       hash_(HashOf(steps_, outputs_, times_steps_)) {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
+    places_[i].last_use = static_cast<int>(i);
     WARPCALL_CHECK(step.op != nullptr && step.problem.outputs.size() == 1, i);
     WARPCALL_CHECK(step.inputs.size() == step.problem.inputs.size(), i, step.inputs.size());
     for (const GraphValue& value : step.inputs) {

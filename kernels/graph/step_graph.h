@@ -69,7 +69,7 @@ class StepGraph {
   struct Place {
     int output = -1;
     size_t offset = 0;
-    int last_use = 0;  // the last step that reads it
+    int last_use = 0;  // the last step that reads it; its own: none does
   };
 
   void PlaceIntermediates();

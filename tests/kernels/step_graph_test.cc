@@ -160,8 +160,7 @@ class GraphPlanTest : public ::testing::Test {
       ++launches_;
       return launches_ == failing_launch_ ? absl::InternalError("no") : absl::OkStatus();
     };
-    add("adding", false, [this, enqueue](const Problem&, const PlanContext& context) {
-      EXPECT_EQ(context.tryout, nullptr);
+    add("adding", false, [this, enqueue](const Problem&, const PlanContext&) {
       ++planned_;
       return NewPlan({.workspace_bytes = 1000, .may_be_replayed = true}, enqueue);
     });
