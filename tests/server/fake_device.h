@@ -34,6 +34,8 @@ class FakeDevice : public Device {
     std::atomic<int> recordings{0};
     RecordedCopies recorded_copies = {};  // of the last recording
     std::atomic<int> replays{0};
+    // The test's own memory for so many bytes; null: other memory.
+    std::function<void*(size_t bytes)> memory = [](size_t) { return nullptr; };
 
     // For kernels of a test, whose LaunchContext::stream is this: runs `work` at once, or at each
     // replay of what is being recorded.
@@ -93,6 +95,13 @@ class FakeDevice : public Device {
         return absl::ResourceExhaustedError(absl::StrCat(bytes, " bytes wanted, the device has ",
                                                          control_->memory_limit_bytes.load()));
       control_->memory_used_bytes += wanted;
+      if (void* const own = control_->memory(bytes); own != nullptr)
+        return Buffer(
+            own, bytes,
+            [](void* owner, void*, size_t size) {
+              static_cast<Control*>(owner)->memory_used_bytes -= static_cast<int64_t>(size);
+            },
+            control_);
       return Buffer(
           std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), bytes,
           [](void* owner, void* data, size_t size) {

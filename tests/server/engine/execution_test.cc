@@ -460,6 +460,34 @@ TEST_F(GraphExecutionTest, GraphsKeepNoMoreMemoryThanTheyMayAndComeBackRight) {
   EXPECT_GT(replayed, 50);
 }
 
+// Its operands lie where they lay, its workspace elsewhere, and the old one belongs to others.
+TEST_F(GraphExecutionTest, ARecordingWithAnotherWorkspaceIsNotReplayed) {
+  constexpr size_t kOperandBytes = 2 * 400'128;
+  constexpr size_t kWorkspaceBytes = 400'128 + 256;
+  std::vector<char> operands(kOperandBytes + 256);
+  std::vector<char> workspaces[2];
+  int given = 0;
+  const auto aligned = [](std::vector<char>& memory) {
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    return reinterpret_cast<void*>((address + 255) / 256 * 256);
+  };
+  for (std::vector<char>& workspace : workspaces) workspace.assign(kWorkspaceBytes + 256, 0);
+  control_.memory = [&](size_t bytes) -> void* {
+    if (bytes == kOperandBytes) return aligned(operands);
+    return bytes == kWorkspaceBytes ? aligned(workspaces[given++ % 2]) : nullptr;
+  };
+  device_.SetGraphBytesMax(3 << 20);
+  execution_of_graphs_.emplace(&device_, *device_.CreateStream(), MonotonicNs);
+  const Problem graph = Graph(2, 100'000);
+  EXPECT_EQ(RunsBeforeReplay(graph), 3);
+  Run(Graph(3, 200'000), 1);  // in place of it
+  std::vector<char>& old = workspaces[0];
+  std::fill(old.begin(), old.end(), 'x');
+  EXPECT_FALSE(Run(graph, 7));
+  EXPECT_EQ(given, 2);
+  EXPECT_EQ(std::count(old.begin(), old.end(), 'x'), static_cast<int64_t>(old.size()));
+}
+
 TEST_F(GraphExecutionTest, AGraphThatDoesNotFitIsRunWithoutAPlaceOfItsOwn) {
   device_.SetGraphBytesMax(1000);
   execution_of_graphs_.emplace(&device_, *device_.CreateStream(), MonotonicNs);
