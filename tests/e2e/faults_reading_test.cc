@@ -193,10 +193,18 @@ std::map<std::string, std::string> Requests() {
   config.set_name("gelu_fp32__cpu");
   v1::PushRequest push;
   push.set_code("// warpcall-kernel {\n// }\n");  // its verdict is on its manifest
+  v1::ExecuteGraphRequest graph;
+  graph.add_inputs()->set_name("x");
+  *graph.mutable_inputs(0)->mutable_tensor() = FloatTensor({0}, {});
+  graph.add_steps()->set_name("y");
+  graph.mutable_steps(0)->set_kernel("gelu");
+  graph.mutable_steps(0)->add_inputs("x");
+  graph.add_outputs()->set_name("y");
   const std::string list_services("\x3a\x01*");
   return {
       {absl::StrCat(kKernels, "Execute"), LargeAnswerRequest().SerializeAsString()},
       {absl::StrCat(kKernels, "ExecuteStream"), stream.SerializeAsString()},
+      {absl::StrCat(kKernels, "ExecuteGraph"), graph.SerializeAsString()},
       {absl::StrCat(kKernels, "Benchmark"), ShortBenchmark().SerializeAsString()},
       {absl::StrCat(kKernels, "BenchmarkStream"), ShortBenchmark().SerializeAsString()},
       {absl::StrCat(kKernels, "Tune"), ShortBenchmark().SerializeAsString()},

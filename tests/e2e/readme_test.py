@@ -102,6 +102,12 @@ def write_npy(path, shape):
             left -= len(pattern)
 
 
+def write_shown(guide, folder):
+    """Writes the JSON that the guide shows under the name that it says before: "as `layer.json`:"."""
+    for name, text in re.findall(r"`(\w+\.json)`:\n\n```json\n((?:.*\n)*?)```$", guide, re.MULTILINE):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 def read_npy(path, first, count):
     with open(path, "rb") as file:
         file.seek(8)
@@ -331,6 +337,7 @@ def run_all(source, build, folder):
     contributing = (source / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for name, shape in INPUTS.items():
         write_npy(folder / name, shape)
+    write_shown(guide_of(source), folder)
     session = Session(source, build, folder)
     try:
         run_guide(session, guide_of(source))

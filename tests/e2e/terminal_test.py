@@ -168,6 +168,7 @@ def run_all(source, build, folder):
     guide = readme_test.guide_of(source)
     for name in ("x.npy", "bias.npy"):
         readme_test.write_npy(folder / name, readme_test.INPUTS[name])
+    readme_test.write_shown(guide, folder)
     session = readme_test.Session(source, build, folder)
     used = set()
     try:
