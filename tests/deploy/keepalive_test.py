@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -81,6 +82,7 @@ class KeepaliveTest(unittest.TestCase):
             with open(self.clock, "r+b", buffering=0) as file:
                 file.seek(8)
                 file.write(struct.pack("=q", number * INTERVAL_NS))
+            time.sleep(0.02)  # gRPC reads the clock once for all that a thread does before it polls again
             self.connection.ping(number)
 
     def test_without_calls(self):

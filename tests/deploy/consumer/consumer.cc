@@ -2,6 +2,7 @@
 // public header of the C++ client.
 #include <warpcall/call.h>
 #include <warpcall/client.h>
+#include <warpcall/graph.h>
 #include <warpcall/inspect.h>
 #include <warpcall/npy.h>
 #include <warpcall/tensor.h>
