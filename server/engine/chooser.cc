@@ -1,5 +1,6 @@
 #include "server/engine/chooser.h"
 
+#include <optional>
 #include <string>
 
 #include "absl/algorithm/container.h"
@@ -86,15 +87,8 @@ absl::StatusOr<Candidate> Chooser::Next(absl::Span<const Problem> problems) cons
 absl::StatusOr<Candidate> Chooser::NextAfter(const Row& row, const absl::Status& refusal,
                                              absl::Span<const Problem> problems) {
   if (choices_ == nullptr || Registry::Pins(row, question_.implementation)) return refusal;
-  refused_.push_back({&row, refusal, std::nullopt});
-  if (!question_.steps.empty()) {
-    const std::optional<int> number = StepOf(refusal);
-    if (!number.has_value()) return refusal;
-    const size_t i = static_cast<size_t>(*number);
-    const Row* const refuser = problems.front().graph->steps()[i].row;
-    if (Registry::Pins(*refuser, question_.steps[i].implementation)) return refusal;
-    refused_.back() = {refuser, refusal, number};
-  }
+  if (!question_.steps.empty()) return StepsAfter(refusal, problems.front());
+  refused_.push_back({&row, refusal});
   absl::StatusOr<Candidate> next = Next(problems);
   if (absl::IsPermissionDenied(next.status())) return refusal;
   return next;
@@ -162,6 +156,20 @@ absl::StatusOr<Candidate> Chooser::FindOn(int index, absl::Span<const Problem> p
   return found;
 }
 
+absl::StatusOr<Candidate> Chooser::StepsAfter(const absl::Status& refusal,
+                                              const Problem& problem) const {
+  const std::optional<int> number = StepOf(refusal);
+  if (!number.has_value()) return refusal;
+  const auto i = static_cast<size_t>(*number);
+  if (Registry::Pins(*problem.graph->steps()[i].row, question_.steps[i].implementation))
+    return refusal;
+  absl::StatusOr<Candidate> next = Next(absl::MakeConstSpan(&problem, 1));
+  if (!next.ok()) return absl::IsPermissionDenied(next.status()) ? refusal : next.status();
+  // Never the same again.
+  if (*next->graph == *problem.graph) return refusal;
+  return next;
+}
+
 absl::StatusOr<Candidate> Chooser::FindStepsOn(int device, const Problem& problem) const {
   WARPCALL_CHECK(
       problem.graph != nullptr && question_.steps.size() == problem.graph->steps().size(),
@@ -173,8 +181,6 @@ absl::StatusOr<Candidate> Chooser::FindStepsOn(int device, const Problem& proble
     const StepQuestion& step = question_.steps[i];
     Chooser chooser(choices_, {step.kernel, step.implementation, question_.device,
                                question_.may_use, question_.may_use_device});
-    for (const Refused& refused : refused_)
-      if (refused.step == static_cast<int>(i)) chooser.refused_.push_back(refused);
     absl::StatusOr<Candidate> row =
         chooser.FindOn(device, absl::MakeConstSpan(&problem.graph->steps()[i].problem, 1));
     if (!row.ok()) return WithPrefix(StepLabel(step.name), row.status());

@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,7 +101,6 @@ class Chooser {
   struct Refused {
     const Row* row;
     absl::Status why;
-    std::optional<int> step;  // of a graph: the one whose row refused
   };
 
   const DeviceProperties& Properties(int device) const {
@@ -110,6 +108,8 @@ class Chooser {
   }
   // Returns the best candidate on one healthy and allowed device; without a load.
   absl::StatusOr<Candidate> FindOn(int device, absl::Span<const Problem> problems) const;
+  // NextAfter of a graph: its device knows by now which step's row refused what.
+  absl::StatusOr<Candidate> StepsAfter(const absl::Status& refusal, const Problem& problem) const;
   // As FindOn, for a graph: finds a row for each step.
   absl::StatusOr<Candidate> FindStepsOn(int device, const Problem& problem) const;
   absl::Status CheckDevice(int device) const;
