@@ -66,7 +66,7 @@ class Plan {
     return launch_shape_;
   }
 
-  // Of a graph: the plans of its steps, in their order.
+  // Returns the plans of a graph's steps, in their order; none for a plan of one row.
   virtual std::vector<std::shared_ptr<const Plan>> Steps() const { return {}; }
 
   // Returns the plan's sources beside the files of its row, and what they were compiled to.

@@ -50,7 +50,7 @@ STEP_OPTIONS = """\
         implementation: str = ...,
         name: str = ...,
 """
-# Of what a kernel's method returns: its options.
+# A kernel's method has the options of the type that it returns.
 OPTIONS_BY_RESULT = {
     "Result": OPTIONS,
     "Coroutine[Any, Any, Result]": OPTIONS,

@@ -21,7 +21,7 @@ absl::Status Unclear(absl::string_view what) {
   return absl::InternalError(absl::StrCat("PTX without ", what));
 }
 
-// What stands between the parentheses behind `.entry KERNEL`.
+// Returns the text between the parentheses behind `.entry KERNEL`.
 absl::StatusOr<absl::string_view> Declaration(absl::string_view ptx, absl::string_view kernel) {
   for (size_t at = ptx.find(kEntry); at != absl::string_view::npos; at = ptx.find(kEntry, at)) {
     at += kEntry.size();

@@ -54,7 +54,7 @@ class StepGraph {
   size_t OffsetOf(int step) const { return places_[static_cast<size_t>(step)].offset; }
   size_t arena_bytes() const { return arena_bytes_; }
 
-  // The same steps run by `rows`.
+  // Returns a graph of the same steps, which `rows` run.
   std::shared_ptr<const StepGraph> With(absl::Span<const Row* const> rows) const;
   // Sum of the steps' work.
   Work work() const;

@@ -234,7 +234,8 @@ class Graph(GraphKernelMethods):
             return x
         if isinstance(x, Result) and x.residents:
             x = x.residents[0]
-        # The same tensor is one input. Its id is its own for as long as it is kept.
+        # One tensor makes one input, however often steps use it. No other object has its id while
+        # the graph keeps it.
         found = self._constants.get(id(x))
         if found is not None:
             return found[0]

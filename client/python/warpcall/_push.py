@@ -200,7 +200,7 @@ _EVENTS: dict[int, type[Any]] = {
 _NAMES = dict(
     zip(_EVENTS.values(), ("queued", "compiled", "checked", "timed", "verdict"), strict=True)
 )
-# Of a PushCompiled: known once a GPU has loaded the code.
+# These fields of a PushCompiled are known once a GPU has loaded the code.
 _LOADED = (
     "registers_per_thread",
     "shared_memory_bytes",
