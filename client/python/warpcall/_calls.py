@@ -442,7 +442,7 @@ class Calls:
         future = self._new_future(terms)
         try:
             self._begin_stripes(striped, future, terms)
-            return future.result()
+            return future.awaited()
         except BaseException:  # Ctrl-C may have come between the stripes
             future.cancel()
             raise

@@ -164,7 +164,7 @@ class FastCalls(Calls):
             return self._attempts(request, terms)
         future = self.submit(request)
         try:
-            return future.result()
+            return future.awaited()
         except BaseException:
             future.cancel()
             raise
