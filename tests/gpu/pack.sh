@@ -17,7 +17,8 @@ for program in bin/warpcalld bin/warpcall tests/bin/kernels_conformance_test \
   tests/bin/gpu_observe_test tests/bin/warpcall_row_launcher \
   tests/bin/warpcall_cuda_kernel_bench tests/bin/warpcall_device_path_bench \
   tests/bin/warpcall_triton_choices \
-  tests/bin/warpcall_transport_bench tests/bin/warpcall_resident_bench tests/bin/warpcall_stream_bench tests/bin/warpcall_soak_bench \
+  tests/bin/warpcall_transport_bench tests/bin/warpcall_resident_bench tests/bin/warpcall_graph_bench \
+  tests/bin/warpcall_stream_bench tests/bin/warpcall_soak_bench \
   tests/bin/warpcall_metrics_bench tests/bin/warpcall_worker_hop_bench; do
   strip --strip-debug -o "$out/bin/${program##*/}" "$build/$program"
   ldd "$build/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' >>"$out/libraries"
@@ -34,7 +35,7 @@ protoc --proto_path=proto --include_imports --descriptor_set_out="$out/warpcall.
 cp --parents tests/gpu/nvml_check.cc server/runtime/cuda/nvml_types.h "$out/"
 cp --parents client/python/warpcall/*.py tests/client/python/{support,torch_test}.py \
   tests/differential/differential.py "$out/"
-cp tests/gpu/run.sh tests/gpu/{service,residents,workers,push,fault,inspect}_check.py tests/gpu/tune.py \
-  tests/differential/differential.py tests/bench/scrape_bench.py tests/bench/peers{,_problems,_triton}.py \
+cp tests/gpu/run.sh tests/gpu/{service,residents,graphs,workers,push,fault,inspect}_check.py tests/gpu/tune.py \
+  tests/differential/{differential,graphs}.py tests/bench/scrape_bench.py tests/bench/peers{,_problems,_triton}.py tests/bench/graph_peers.py \
   tests/deploy/processes.py "$out/"
 du -sh "$out"

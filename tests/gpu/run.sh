@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
 #   bash run.sh [STEP...]      steps: device check conformance expressions variants observe sanitizer service
-# residents push spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices tune peers
+# residents graphs push spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices tune peers graph_bench
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -87,6 +87,12 @@ residents() {
   TAIL_LINES=30 step residents python3 "$here/residents_check.py" "$here"
   step resident_bench "$here/bin/warpcall_resident_bench"
 }
+graphs() { TAIL_LINES=20 step graphs python3 "$here/graphs_check.py" "$here"; }
+# The table of graphs: where PyTorch is, its rows too.
+graph_bench() {
+  TAIL_LINES=40 step graph_bench "$here/bin/warpcall_graph_bench"
+  TAIL_LINES=40 step graph_peers python3 "$here/graph_peers.py"
+}
 push() {
   TAIL_LINES=80 step push python3 "$here/push_check.py" "$here"
   TAIL_LINES=30 step push_ours python3 "$here/push_check.py" "$here" ours
@@ -138,7 +144,7 @@ peers() {
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-for name in ${@:-device check conformance expressions variants observe sanitizer service residents push spread fault inspect torch scrape path transport stream soak bench}; do
+for name in ${@:-device check conformance expressions variants observe sanitizer service residents graphs push spread fault inspect torch scrape path transport stream soak bench}; do
   "$name"
 done
 printf '\n%s\n' "${results[@]}"
