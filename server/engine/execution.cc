@@ -77,9 +77,9 @@ struct Execution::Placement {
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
   absl::InlinedVector<Buffer, 3> device_memory;
-  bool repeats = true;  // all of this lies at the same place when the job comes again
-  bool is_in_graph_memory = false;
-  bool records_copies = true;  // with the kernels; else they are made around a recording
+  bool repeats = true;          // all of this lies at the same place when the job comes again
+  char* graph_place = nullptr;  // where all operands lie that do not stay; null: elsewhere
+  bool records_copies = true;   // with the kernels; else they are made around a recording
   // Indexed by Cut::KindOf; kept until the device is done with the job.
   PlanPtr plans[2];
 };
@@ -173,7 +173,7 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
   // A recording copies no more.
   const bool is_small = copied_bytes <= RecordedCopies::kBytesMax;
   char* place = FindGraphPlace(job, staging, cut);
-  placement.is_in_graph_memory = place != nullptr;
+  placement.graph_place = place;
   placement.records_copies = place == nullptr || (is_small && !KeepsAny(job) && HasFewCopies(job));
   const auto take_place = [&place](size_t bytes) {
     return std::exchange(place, place + AlignedBytes(bytes));
@@ -229,7 +229,7 @@ absl::Status Execution::MakePlans(const Job& job, const Cut& cut, Placement* pla
   };
   RETURN_IF_ERROR(make(0));
   if (!cut.parts.empty()) RETURN_IF_ERROR(make(cut.rounds.count - 1));
-  if (placement->is_in_graph_memory) {
+  if (placement->graph_place != nullptr) {
     placement->workspace = graph_memory_.Workspace(workspace_bytes);
   } else {
     ASSIGN_OR_RETURN(placement->workspace, TakeFixed(workspace_bytes));
@@ -353,6 +353,8 @@ int Execution::RecordingOf(const Job& job, const Placement& placement, const Cut
   for (size_t i = 0; i < piece.operands.outputs.size(); ++i)
     places.outputs.push_back(place_of(piece.operands.inputs.size() + i));
   places.outputs.push_back(placement.workspace);
+  // Staging says nothing about a place that was given to another graph meanwhile.
+  places.outputs.push_back(placement.graph_place);
   return repeats_.RecordingOf(placement.plans[0], places,
                               [&] { return Record(job, placement, piece); });
 }

@@ -384,8 +384,9 @@ class GraphExecutionTest : public ExecutionTest {
   bool Run(const Problem& problem, float x, std::shared_ptr<ResidentMemory> kept = nullptr) {
     const auto elements = static_cast<size_t>(problem.inputs[0].elements());
     const size_t bytes = 4 * elements;
-    // Elsewhere each time.
-    std::vector<float>& staging = *staging_of_.emplace_back(new std::vector<float>(2 * elements));
+    std::vector<float>& staging =
+        staged_there_.empty() ? *staging_of_.emplace_back(new std::vector<float>(2 * elements))
+                              : staged_there_;
     std::fill_n(staging.begin(), elements, x);
     Job job;
     job.op = &SameOp();
@@ -418,6 +419,7 @@ class GraphExecutionTest : public ExecutionTest {
 
   Row graph_row_ = {1, 0, MakeRow()};
   std::optional<Execution> execution_of_graphs_;
+  std::vector<float> staged_there_;  // empty: elsewhere each time
   std::vector<std::unique_ptr<std::vector<float>>> staging_of_;
 };
 
@@ -486,6 +488,33 @@ TEST_F(GraphExecutionTest, ARecordingWithAnotherWorkspaceIsNotReplayed) {
   EXPECT_FALSE(Run(graph, 7));
   EXPECT_EQ(given, 2);
   EXPECT_EQ(std::count(old.begin(), old.end(), 'x'), static_cast<int64_t>(old.size()));
+}
+
+// Its copies are recorded, and its data are staged where they were.
+TEST_F(GraphExecutionTest, ARecordingOfASmallGraphIsNotReplayedWhenItsPlaceIsAnother) {
+  std::vector<char> places[2];
+  std::vector<char> workspace(2 * 256);
+  for (std::vector<char>& place : places) place.assign(1024 + 256, 'x');
+  int given = 0;
+  const auto aligned = [](std::vector<char>& memory) {
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    return reinterpret_cast<void*>((address + 255) / 256 * 256);
+  };
+  control_.memory = [&](size_t bytes) -> void* {
+    if (bytes == 1024) return aligned(places[given++ % 2]);
+    return bytes == 256 ? aligned(workspace) : nullptr;
+  };
+  device_.SetGraphBytesMax(3000);
+  execution_of_graphs_.emplace(&device_, *device_.CreateStream(), MonotonicNs);
+  staged_there_.resize(400);
+  const Problem graph = Graph(1, 100);
+  EXPECT_EQ(RunsBeforeReplay(graph), 3);
+  Run(Graph(1, 200), 1);  // in place of it
+  std::fill(places[0].begin(), places[0].end(), 'x');
+  EXPECT_FALSE(Run(graph, 7));
+  EXPECT_EQ(given, 2);
+  EXPECT_EQ(std::count(places[0].begin(), places[0].end(), 'x'),
+            static_cast<int64_t>(places[0].size()));
 }
 
 TEST_F(GraphExecutionTest, AGraphThatDoesNotFitIsRunWithoutAPlaceOfItsOwn) {
