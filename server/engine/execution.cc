@@ -372,9 +372,11 @@ absl::StatusOr<int> Execution::Record(const Job& job, const Placement& placement
     else
       copies.outputs.push_back({staging, operand, piece.bytes[i]});
   }
-  return stream_->Record(
-      [&] { return placement.plans[0]->Enqueue(piece.operands, ContextOf(job, placement)); },
-      copies);
+  // Other jobs replay it, whether or not this one is still wanted: a graph would leave out steps.
+  LaunchContext context = ContextOf(job, placement);
+  context.stop = nullptr;
+  return stream_->Record([&] { return placement.plans[0]->Enqueue(piece.operands, context); },
+                         copies);
 }
 
 absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,

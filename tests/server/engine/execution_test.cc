@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/graph/graph_plan.h"
 #include "kernels/graph/step_graph.h"
+#include "server/engine/run_watch.h"
 #include "tests/server/fake_device.h"
 #include "tests/server/small_op.h"
 
@@ -395,6 +397,10 @@ class GraphExecutionTest : public ExecutionTest {
     RequestTrace trace;
     trace.graph = std::make_shared<GraphRun>(GraphRun{problem.graph});
     job.trace = &trace;
+    job.cancelled = &is_cancelled_;
+    const RunLimits limits = {MonotonicNs, kNoDeadline};
+    const RunWatch watch(job, limits, MonotonicNs());
+    job.watch = &watch;
     std::vector<StagingRange> ranges = {
         {reinterpret_cast<char*>(staging.data()), bytes},
         {reinterpret_cast<char*>(staging.data() + elements), bytes}};
@@ -404,6 +410,7 @@ class GraphExecutionTest : public ExecutionTest {
     }
     const absl::Status status = execution_of_graphs_->Run(job, ranges);
     EXPECT_TRUE(status.ok()) << status;
+    if (!watch.Check().ok()) return trace.graph->replayed;
     const float* const y =
         kept == nullptr ? staging.data() + elements : reinterpret_cast<const float*>(kept->data());
     const auto expected = x + static_cast<float>(problem.graph->steps().size());
@@ -419,6 +426,7 @@ class GraphExecutionTest : public ExecutionTest {
 
   Row graph_row_ = {1, 0, MakeRow()};
   std::optional<Execution> execution_of_graphs_;
+  std::atomic<bool> is_cancelled_{false};
   std::vector<float> staged_there_;  // empty: elsewhere each time
   std::vector<std::unique_ptr<std::vector<float>>> staging_of_;
 };
@@ -515,6 +523,14 @@ TEST_F(GraphExecutionTest, ARecordingOfASmallGraphIsNotReplayedWhenItsPlaceIsAno
   EXPECT_EQ(given, 2);
   EXPECT_EQ(std::count(places[0].begin(), places[0].end(), 'x'),
             static_cast<int64_t>(places[0].size()));
+}
+
+TEST_F(GraphExecutionTest, ARecordingHasAllStepsThoughNobodyWaitsForTheFirstToReplayIt) {
+  const Problem graph = Graph(3, 100'000);
+  is_cancelled_ = true;
+  EXPECT_EQ(RunsBeforeReplay(graph), 3);
+  is_cancelled_ = false;
+  EXPECT_TRUE(Run(graph, 1));
 }
 
 TEST_F(GraphExecutionTest, AGraphThatDoesNotFitIsRunWithoutAPlaceOfItsOwn) {
