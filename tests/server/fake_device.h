@@ -36,6 +36,8 @@ class FakeDevice : public Device {
     std::atomic<int> replays{0};
     // The test's own memory for so many bytes; null: other memory.
     std::function<void*(size_t bytes)> memory = [](size_t) { return nullptr; };
+    // Takes that memory back.
+    std::function<void(void* data)> take_back = [](void*) {};
 
     // For kernels of a test, whose LaunchContext::stream is this: runs `work` at once, or at each
     // replay of what is being recorded.
@@ -98,8 +100,9 @@ class FakeDevice : public Device {
       if (void* const own = control_->memory(bytes); own != nullptr)
         return Buffer(
             own, bytes,
-            [](void* owner, void*, size_t size) {
+            [](void* owner, void* data, size_t size) {
               static_cast<Control*>(owner)->memory_used_bytes -= static_cast<int64_t>(size);
+              static_cast<Control*>(owner)->take_back(data);
             },
             control_);
       return Buffer(

@@ -15,6 +15,9 @@ constexpr int kLanesMax = 3;
 // Events inside callbacks of events inside callbacks ...
 constexpr int kDepthMax = 3;
 constexpr int kJobsToMeasure = 4;
+// A copy of the engine's: a lane of a device that records keeps so much, if it keeps any, beside
+// the memory of graphs.
+constexpr size_t kFixedBytes = size_t{1} << 20;
 // Longest time without an event: a starving job ends within two seconds and a check, and the job
 // behind it within as much again.
 constexpr int64_t kEndNsMax = 4'500 * kMillisecond;
@@ -36,6 +39,10 @@ void Simulation::Create() {
   options_.clock = [this] { return now_ns_; };
   options_.on_devices_lost = [this] { ++devices_lost_; };
   options_.threads = false;
+  options_.graph_bytes_max = random_.Of<size_t>({0, 24 << 10, 200 << 10});
+  has_graphs_ = random_.OneIn(6);
+  const bool records = kind_ == DeviceKind::kCuda && (has_graphs_ || random_.OneIn(16));
+  if (records && random_.OneIn(2)) options_.lanes_per_gpu = options_.lanes_per_device = 1;
   const bool stays = random_.OneIn(4);
   const ResidentsOracle::Limits limits{random_.Of<int64_t>({8 << 10, 24 << 10}),
                                        random_.Of<int64_t>({6 << 10, 64 << 10})};
@@ -53,6 +60,7 @@ void Simulation::Create() {
     devices_[i].control.on_operation = [this, i](const char* operation) {
       return Operation(i, operation);
     };
+    devices_[i].control.records = records;
     devices.push_back(
         std::make_unique<SimulatedDevice>(&devices_[i], absl::StrCat("device ", i), kind_));
   }
@@ -71,21 +79,24 @@ void Simulation::Create() {
   Say(count, " devices of ", options_.lanes_per_device, " lanes and ", options_.staging_bytes,
       " bytes of staging, queues of ", options_.queue.requests_max, " requests, ",
       options_.queue.bytes_max, " bytes, ", options_.queue.work_ns_max, " ns; ", principals_,
-      " principals");
+      " principals", records ? "; launches are recorded" : "");
 }
 
 Outcome Simulation::Run() {
   LaunchHere();
   Create();
-  if (random_.OneIn(3)) WarmUp();
-  for (int64_t left = 10 + random_.Below(residents_.has_value() ? 61 : 31);
-       left > 0 && oracle_.failure().empty(); --left) {
+  const bool records = devices_[0].control.records;
+  if (random_.OneIn(records && !residents_.has_value() ? 2 : 3)) WarmUp();
+  const bool is_long = residents_.has_value() || records;
+  for (int64_t left = 10 + random_.Below(is_long ? 61 : 31); left > 0 && oracle_.failure().empty();
+       --left) {
     MakeEvent();
     Compare();
   }
   if (oracle_.failure().empty()) Finish();
   outcome_.failure = oracle_.failure();
   if (residents_.has_value()) outcome_.evictions = residents_->evictions();
+  for (const SimulatedDevice::State& device : devices_) outcome_.replays += device.control.replays;
   if (!outcome_.failure.empty()) {
     // A broken engine cannot be destroyed in good order: leak it.
     for (SteppedLane& at : lanes_) static_cast<void>(at.idle.release());
@@ -95,10 +106,11 @@ Outcome Simulation::Run() {
   return std::move(outcome_);
 }
 
-// So that the first row's jobs of one size are measured.
+// So that the first row's jobs of one size are measured, or a graph is recorded or almost.
 void Simulation::WarmUp() {
   warms_up_ = true;
-  for (int i = 0; i < kJobsToMeasure; ++i) {
+  const int jobs = has_graphs_ ? 1 + static_cast<int>(random_.Below(6)) : kJobsToMeasure;
+  for (int i = 0; i < jobs; ++i) {
     Submit();
     while (StepALane()) {
     }
@@ -226,12 +238,17 @@ void Simulation::Finish() {
   bool every_device_is_lost = true;
   for (size_t i = 0; i < parts_.size(); ++i) every_device_is_lost &= devices_[i].is_lost;
   oracle_.AllOver(devices_lost_, every_device_is_lost);
+  for (const SimulatedDevice::State& device : devices_) {
+    const auto kept = static_cast<size_t>(device.control.memory_used_bytes) % kFixedBytes;
+    if (kept > lanes_.size() * options_.graph_bytes_max)
+      oracle_.Fail(absl::StrCat(kept, " bytes are kept for graphs"));
+  }
   const bool outlive = random_.OneIn(2);
   if (outlive && oracle_.failure().empty()) {
     engine_ = nullptr;
     for (const SimulatedDevice::State& device : devices_)
-      if (device.resident_bytes != 0)
-        oracle_.Fail(absl::StrCat(device.resident_bytes, " bytes of tensors outlive the engine"));
+      if (const int64_t left = device.resident_bytes + device.control.memory_used_bytes; left != 0)
+        oracle_.Fail(absl::StrCat(left, " bytes of tensors and graphs outlive the engine"));
   }
   while (ReadAnAnswer()) {
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <deque>
 
+#include "absl/algorithm/container.h"
 #include "tests/server/engine/simulation_world.h"
 
 namespace warpcall::testing {
@@ -25,6 +26,7 @@ void Simulation::Draw(Request* request) {
   request->device = static_cast<int>(random_.Below(static_cast<int64_t>(parts_.size())));
   request->continues = random_.OneIn(4);
   request->looks = random_.OneIn(2);
+  request->is_graph = has_graphs_ && !random_.OneIn(3);
   const auto bytes = [this] {
     return static_cast<size_t>(1024 * random_.Below(random_.Of({4, 13})));
   };
@@ -32,10 +34,34 @@ void Simulation::Draw(Request* request) {
   request->output_bytes = bytes();
   // Takes the sizes of an earlier request, so that one preparation serves both.
   const Request* const alike =
-      random_.OneIn(2) ? Any([](const Request&) { return true; }) : nullptr;
+      random_.OneIn(2)
+          ? Any([request](const Request& other) { return other.is_graph == request->is_graph; })
+          : nullptr;
   if (alike == nullptr) return;
   request->input_bytes = alike->input_bytes;
   request->output_bytes = alike->output_bytes;
+  if (!request->is_graph) return;
+  const bool is_there =
+      alike->named == nullptr || LiveName(alike->named->content->bytes) != nullptr;
+  if (is_there || random_.OneIn(4)) request->repeats = alike;
+}
+
+ResidentsOracle::Name* Simulation::LiveName(std::optional<int64_t> bytes) {
+  ResidentsOracle::Name* chosen = nullptr;
+  int64_t seen = 0;
+  for (ResidentsOracle::Name& name : residents_->names())
+    if (!name.end.has_value() && name.content->bytes == bytes.value_or(name.content->bytes) &&
+        random_.OneIn(++seen))
+      chosen = &name;
+  return chosen;
+}
+
+// All are alike, and the only ones.
+void Simulation::DrawToWarmUp(Request* request) {
+  request->is_graph = has_graphs_;
+  if (!request->is_graph) return;
+  request->input_bytes = request->output_bytes = 1024;
+  if (!requests_.empty()) request->repeats = requests_.back().get();
 }
 
 void Simulation::Submit() {
@@ -44,29 +70,21 @@ void Simulation::Submit() {
   request->key.id = requests_.size() + 1;
   request->submitted_ns = now_ns_;
   request->run_ns = random_.Below(longest_run_ns_);
-  if (!warms_up_) Draw(request);
-  if (!warms_up_ && residents_.has_value() && random_.OneIn(2) && !DrawResidents(request)) return;
+  warms_up_ ? DrawToWarmUp(request) : Draw(request);
+  if (!warms_up_ && residents_.has_value() && !DrawResidents(request)) return;
   std::unique_ptr<Job> job = MakeJob(request);
-  if (!warms_up_ && !request->HasResidents() && random_.OneIn(4)) {
-    auto choice = engine_->Choose(SimulatedRows().kernels()[0], "", "", job->problem);
-    bool any_works = false;
-    for (size_t i = 0; i < parts_.size(); ++i) any_works |= !devices_[i].broken;
-    if (choice.ok() != any_works)
-      oracle_.Fail(absl::StrCat("Choose: ", choice.status().ToString()));
-    if (!choice.ok()) return;
-    job->device = request->device = choice->device;
-    job->load = std::move(choice->load);
-  }
-  if (job->row->implementation.slow_to_plan)
-    request->to_prepare = {devices_[request->device].restarts, request->input_bytes,
-                           request->output_bytes};
+  if (!warms_up_ && !request->HasResidents() && random_.OneIn(4) && !Choose(request, job.get()))
+    return;
+  FindSlowPlans(request, *job->row);
+  request->prediction = Predict(*job);
   const Oracle::Before before = oracle_.BeforeSubmit(*request);
   oracle_.Comes(*request);
   request->job = job.get();
   requests_.push_back(std::move(owned));
   Say("request ", request->key.id, " of principal ", request->key.principal, " for device ",
       request->device, ": ", request->input_bytes, " bytes in, ", request->output_bytes, " out, ",
-      request->trace.work.flops, " flops, ",
+      request->trace.work.flops, " flops, ", request->is_graph ? "a graph of " : "",
+      request->kernels(), " kernels, ",
       request->key.deadline_ns == kNoDeadline ? "no deadline"
                                               : absl::StrCat("deadline ", request->key.deadline_ns),
       request->continues ? ", continues" : "");
@@ -81,29 +99,43 @@ void Simulation::Submit() {
 }
 
 bool Simulation::DrawResidents(Request* request) {
+  const Request* const repeats = request->repeats;
+  if (repeats == nullptr && random_.OneIn(request->is_graph ? 4 : 2)) return true;
+  // A kernel has one operand of either sort, a graph may have one more that is sent.
+  const bool sends_too = request->is_graph && random_.OneIn(2);
   std::deque<ResidentsOracle::Name>& names = residents_->names();
-  if (!names.empty() && random_.OneIn(2)) {
-    const int64_t at = random_.Below(static_cast<int64_t>(names.size()));
-    ResidentsOracle::Name* const name = &names[static_cast<size_t>(at)];
+  ResidentsOracle::Name* name = nullptr;
+  if (repeats == nullptr && !names.empty() && (request->is_graph || random_.OneIn(2)))
+    name = &names[static_cast<size_t>(random_.Below(static_cast<int64_t>(names.size())))];
+  if (repeats != nullptr) name = repeats->named;
+  // A graph takes one that is there, if there is any.
+  if (request->is_graph && name != nullptr) {
+    auto* const live =
+        LiveName(repeats == nullptr ? std::nullopt : std::optional(name->content->bytes));
+    if (live != nullptr) name = live;
+  }
+  if (name != nullptr) {
     if (!random_.OneIn(8)) request->key.principal = name->content->owner;
-    Say("principal ", request->key.principal, " names tensor ", at);
+    Say("principal ", request->key.principal, " names tensor ", name->number);
     if (!residents_->Use(name, request->key.principal, &request->uses)) return false;
-    request->stays_in = name;
+    request->stays_in = request->named = name;
     request->device = name->content->device;
-    request->input_bytes = 0;
+    if (repeats == nullptr && !sends_too) request->input_bytes = 0;
   }
   // What a callback's job holds is not on the oracle's books any more.
-  if (depth_ > 0 || random_.OneIn(2)) return true;
-  Say("principal ", request->key.principal, " wants to keep ", request->output_bytes, " bytes");
+  if (depth_ > 0 || (repeats == nullptr ? random_.OneIn(2) : !repeats->keeps)) return true;
+  const int64_t bytes = repeats == nullptr
+                            ? static_cast<int64_t>(request->output_bytes)
+                            : static_cast<int64_t>(repeats->problem.outputs.back().bytes());
+  Say("principal ", request->key.principal, " wants to keep ", bytes, " bytes");
   request->stays_out =
-      residents_->Reserve(request->key.principal, static_cast<int64_t>(request->output_bytes),
-                          request->device, &request->kept);
+      residents_->Reserve(request->key.principal, bytes, request->device, &request->kept);
   if (request->stays_out == nullptr) {
     EndResidents(request, false);
     return false;
   }
-  request->stays_out->mark = request->key.id;
-  request->output_bytes = 0;
+  request->keeps = true;
+  if (repeats == nullptr && !sends_too) request->output_bytes = 0;
   return true;
 }
 
@@ -112,6 +144,8 @@ void Simulation::EndResidents(Request* request, bool ok) {
   if (request->stays_out != nullptr) {
     const Residents::Terms terms = DrawTerms();
     const int names = ok ? random_.Of<int>({0, 1, 1, 2}) : 0;
+    if (ok)
+      CheckMark(request->kept->data(), request->kept->bytes(), request->stays_out->mark, *request);
     Say("  the output of request ", request->key.id, " gets ", names, " names");
     residents_->EndWriting(request->stays_out, &request->kept, names, terms);
   }
@@ -129,16 +163,20 @@ Residents::Terms Simulation::DrawTerms() {
 // A tensor comes that no request of the schedule writes.
 void Simulation::Put() {
   const auto owner = static_cast<uint64_t>(random_.Below(principals_));
-  const int64_t bytes = 1024 * random_.Below(9);
+  // Often as large as the last one, so that a graph may repeat with another tensor.
+  const std::deque<ResidentsOracle::Name>& names = residents_->names();
+  const int64_t bytes =
+      names.empty() || random_.OneIn(2) ? 1024 * random_.Below(9) : names.back().content->bytes;
   const auto device = static_cast<int>(random_.Below(static_cast<int64_t>(parts_.size())));
   if (devices_[device].broken) return;  // which copies nothing
   Say("principal ", owner, " puts ", bytes, " bytes");
   ResidentContentPtr memory;
   ResidentsOracle::Content* const content = residents_->Reserve(owner, bytes, device, &memory);
   if (content == nullptr) return;
-  static_cast<void>(memory->Allocate([&](size_t size) -> absl::StatusOr<Buffer> {
-    return Buffer(
-        std::calloc(1, size), size, [](void*, void* data, size_t) { std::free(data); }, nullptr);
+  static_cast<void>(memory->Allocate([&](size_t size) {
+    absl::StatusOr<Buffer> buffer = devices_[device].device->AllocateResident(size);
+    std::memset(buffer->data(), 0, size);
+    return buffer;
   }));
   residents_->EndWriting(content, &memory, random_.Of<int>({1, 1, 2}), DrawTerms());
 }
@@ -162,31 +200,26 @@ std::unique_ptr<Job> Simulation::MakeJob(Request* request) {
   static const std::vector<char> zeros(kOperandBytesMax, 0);
   auto job = std::make_unique<Job>();
   job->key = request->key;
-  job->row =
-      &SimulatedRows()
-           .rows()[static_cast<size_t>(random_.Below(2) + (kind_ == DeviceKind::kCuda ? 2 : 0))];
   job->device = request->device;
-  const auto floats = [](size_t staged, const ResidentsOracle::Content* content) {
-    const int64_t bytes = content == nullptr ? static_cast<int64_t>(staged) : content->bytes;
-    return TensorSpec{DataType::kFloat32, {bytes / 4}};
-  };
-  const ResidentsOracle::Content* const stays_in =
-      request->stays_in == nullptr ? nullptr : request->stays_in->content;
-  job->problem.inputs = {floats(request->input_bytes, stays_in)};
-  job->problem.outputs = {floats(request->output_bytes, request->stays_out)};
-  if (request->HasResidents()) job->residents.resize(2);
-  if (stays_in != nullptr) job->residents[0].content = request->uses[0].content();
-  if (request->stays_out != nullptr) job->residents[1].content = request->kept;
+  MakeProblem(request);
+  const Problem& problem = job->problem = request->problem;
+  job->row = DrawRow(*request);
+  const size_t inputs = problem.inputs.size();
+  if (request->HasResidents()) job->residents.resize(inputs + problem.outputs.size());
+  if (request->stays_in != nullptr) job->residents[inputs - 1].content = request->uses[0].content();
+  if (request->stays_out != nullptr) job->residents.back().content = request->kept;
   const auto* const id = reinterpret_cast<const char*>(&request->key.id);
   const size_t mark = std::min(request->input_bytes, sizeof(request->key.id));
-  job->inputs.push_back({{id, mark}, {zeros.data(), request->input_bytes - mark}});
+  job->inputs.resize(inputs);
+  if (!job->IsResident(0))
+    job->inputs[0] = {{id, mark}, {zeros.data(), request->input_bytes - mark}};
   job->input_bytes = static_cast<int64_t>(request->input_bytes);
   job->output_bytes = static_cast<int64_t>(request->output_bytes);
   job->continues = request->continues;
   job->cancelled = &request->cancelled;
   job->trace = &request->trace;
+  if (request->is_graph) request->trace.graph = std::make_shared<GraphRun>(GraphRun{problem.graph});
   // A FLOP takes a nanosecond by the rate; 40 000 do by the guess.
-  if (warms_up_ || request->HasResidents()) job->row -= job->row->id % 2;
   const int64_t flops_per_ns = job->row->id % 2 == 1 ? 40'000 : 1;
   request->trace.work.flops =
       flops_per_ns *
@@ -216,7 +249,7 @@ void Simulation::Ended(Request* request, const absl::Status& status, StagingBuff
   oracle_.Ended(*request, status, ender_, newcomer_);
   request->state = State::kEnded;
   request->job = nullptr;
-  if (outputs.size() != (status.ok() ? 1 : 0))
+  if (outputs.size() != (status.ok() ? request->problem.outputs.size() : 0))
     oracle_.Fail(absl::StrCat("request ", request->key.id, " has ", outputs.size(), " outputs"));
   request->answer = std::move(outputs);
   EndResidents(request, status.ok());
@@ -225,46 +258,9 @@ void Simulation::Ended(Request* request, const absl::Status& status, StagingBuff
   if (ender_ != Ender::kSubmit || newcomer_ == request) Interleave();
 }
 
-absl::Status Simulation::Prepare() {
-  Request* const request = running_;
-  oracle_.Prepares(*request);
-  if (oracle_.IsPrepared(*request)) return absl::OkStatus();
-  Say("  request ", request->key.id, " is prepared");
-  now_ns_ += random_.Of<int64_t>({0, kMillisecond, 200 * kMillisecond});
-  const auto planned_for =
-      std::make_tuple(request->device, request->input_bytes, request->output_bytes);
-  planning_.insert(planned_for);
-  Interleave();
-  planning_.erase(planned_for);
-  request->preparing_failed = random_.OneIn(4);
-  return request->preparing_failed ? absl::InternalError("it cannot be prepared")
-                                   : absl::OkStatus();
-}
-
-void Simulation::Launch(const Operands& operands, const LaunchContext& context) {
-  Request& request = *running_;
-  if (request.launched) oracle_.Fail(absl::StrCat("request ", request.key.id, " runs twice"));
-  request.launched = true;
-  const size_t mark = std::min(request.input_bytes, sizeof(request.key.id));
-  if (std::memcmp(operands.inputs[0], &request.key.id, mark) != 0)
-    oracle_.Fail(absl::StrCat("request ", request.key.id, " runs on another's input"));
-  if (request.stays_in != nullptr) {
-    const ResidentsOracle::Content& content = *request.stays_in->content;
-    CheckMark(operands.inputs[0], static_cast<size_t>(content.bytes), content.mark, request);
-  }
-  const size_t output_bytes = request.stays_out == nullptr
-                                  ? request.output_bytes
-                                  : static_cast<size_t>(request.stays_out->bytes);
-  for (size_t at = 0; at < output_bytes; at += kMarkStep)
-    std::memcpy(static_cast<char*>(operands.outputs[0]) + at, &request.key.id,
-                sizeof(request.key.id));
-  if (request.looks) {
-    request.saw_stop = IsSet(context.stop);
-    oracle_.Looked(request, request.saw_stop);
-  }
-}
-
 absl::Status Simulation::Operation(int device, const char* operation) {
+  // "begin", or "replay" of what may have been recorded without a kernel.
+  if (operation[0] == 'b' || operation[0] == 'r') running_->enqueued = true;
   if (operation[0] != 's' || running_->device_failed) return absl::OkStatus();
   Request* const request = running_;
   if (!request->saw_stop) now_ns_ += request->run_ns / 2;
@@ -293,9 +289,10 @@ void Simulation::TakeBack() {
 }
 
 bool Simulation::CanStep(const SteppedLane& at) const {
-  const bool waits_for_a_plan =
-      at.step == SteppedLane::Step::kRun && at.request->to_prepare.has_value() &&
-      planning_.contains({at.device, at.request->input_bytes, at.request->output_bytes});
+  const bool waits_for_a_plan = at.step == SteppedLane::Step::kRun &&
+                                absl::c_any_of(at.request->slow_plans, [&](int problem) {
+                                  return planning_.contains({at.device, problem});
+                                });
   return at.step != SteppedLane::Step::kOver && !at.is_stepping && !waits_for_a_plan &&
          (at.step != SteppedLane::Step::kSeek || !at.idle->sleeps);
 }
@@ -307,12 +304,12 @@ bool Simulation::StepALane() {
     if (CanStep(at) && random_.OneIn(++seen)) chosen = &at;
   if (chosen == nullptr) return false;
   chosen->is_stepping = true;
-  As(Ender::kNobody, nullptr, [&] { Step(chosen); });
+  As(Ender::kNobody, nullptr, [&] { StepLane(chosen); });
   chosen->is_stepping = false;
   return true;
 }
 
-void Simulation::Step(SteppedLane* at) {
+void Simulation::StepLane(SteppedLane* at) {
   Request* const request = at->request;
   switch (at->step) {
     case SteppedLane::Step::kSeek:
@@ -335,7 +332,7 @@ void Simulation::Step(SteppedLane* at) {
     case SteppedLane::Step::kEnd:
       Say(at->Name(), " ends request ", request->key.id);
       at->lane->End(std::move(at->status));
-      if (request->launched && !request->device_failed) oracle_.Prepared(*request);
+      if (request->enqueued && !request->device_failed) oracle_.Prepared(*request);
       oracle_.Left(request);
       at->request = nullptr;
       at->step = SteppedLane::Step::kSeek;
@@ -383,15 +380,12 @@ bool Simulation::ReadAnAnswer() {
   Request* const request = Any([](const Request& other) { return !other.answer.empty(); });
   if (request == nullptr) return false;
   Say("the client of request ", request->key.id, " has read its answer");
-  CheckMark(request->answer[0].data(), request->output_bytes, request->key.id, *request);
+  const StepGraph* const graph = request->problem.graph.get();
+  const int kernel = graph == nullptr ? 0 : graph->outputs()[0];
+  CheckMark(request->answer[0].data(), request->output_bytes,
+            request->MarkOf(static_cast<size_t>(kernel)), *request);
   request->answer.clear();
   return true;
-}
-
-void Simulation::CheckMark(const void* data, size_t bytes, uint64_t mark, const Request& request) {
-  for (size_t at = 0; at < bytes; at += kMarkStep)
-    if (std::memcmp(static_cast<const char*>(data) + at, &mark, sizeof(mark)) != 0)
-      oracle_.Fail(absl::StrCat("a tensor of request ", request.key.id, " is another's"));
 }
 
 void Simulation::PassTime() {
@@ -410,7 +404,7 @@ void Simulation::BreakOrMend() {
     if (residents_.has_value()) residents_->Mends(static_cast<int>(i));
     device.broken = false;
     ++device.restarts;
-    device.plans->Clear();
+    device.device->plans().Clear();
     return;
   }
   if (residents_.has_value()) residents_->Breaks(static_cast<int>(i));

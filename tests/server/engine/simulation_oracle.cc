@@ -137,6 +137,11 @@ void Oracle::Submitted(const Request& request, const Before& before, const absl:
                        const Job* job) {
   const bool expired = request.submitted_ns >= request.key.deadline_ns;
   const size_t staging = Pages(request.input_bytes) + Pages(request.output_bytes);
+  const Job* const there = job == nullptr ? request.job : job;
+  const int64_t predicted_ns = there == nullptr ? request.predicted_ns : there->predicted_ns;
+  if (predicted_ns != request.prediction.ns)
+    Expect(false, request,
+           absl::StrCat("is predicted ", predicted_ns, " ns, its kernels ", request.prediction.ns));
   if (!status.ok()) {
     DoesNotWait(request);
     // Principals that made room in vain are put back, as if they came anew.
@@ -147,6 +152,8 @@ void Oracle::Submitted(const Request& request, const Before& before, const absl:
     return;
   }
   Expect(!expired, request, "was taken after its deadline");
+  Expect(request.prediction.ns_at_least <= options_.run_ns_max, request,
+         "was taken and is known to run for too long");
   Expect(!before.refuses, request, "was taken while the server drains");
   Expect(staging <= options_.staging_bytes, request, "was taken and can never have its staging");
 }
@@ -210,7 +217,7 @@ void Oracle::CheckRefusal(const Request& request, const Before& before, const ab
           before.all[kRequests] > 0 && before.all[kWork] + load[kWork] > options_.queue.work_ns_max;
       break;
     case RejectReason::kRunTime:
-      right = job.predicted_ns > options_.run_ns_max;
+      right = request.prediction.ns_at_least > options_.run_ns_max;
       told = absl::StrCat("the limit is ", Milliseconds(options_.run_ns_max) / 1e3,
                           " s (max_run_seconds)");
       break;
@@ -345,27 +352,27 @@ void Oracle::CheckEndOfRunning(const Request& request, const absl::Status& statu
   RejectReason reason = RejectReason::kNone;
   switch (status.code()) {
     case absl::StatusCode::kOk:
-      right = request.launched && !request.saw_stop && !request.device_failed;
+      right = request.is_complete() && !request.saw_stop && !request.device_failed;
       break;
     case absl::StatusCode::kCancelled:
-      right = request.cancelled && (!request.launched || request.saw_stop);
+      right = request.cancelled && (!request.enqueued || request.is_stopped());
       break;
     case absl::StatusCode::kDeadlineExceeded:
       reason = RejectReason::kDeadline;
-      right = now_ns_ >= request.key.deadline_ns && (!request.launched || request.saw_stop);
+      right = now_ns_ >= request.key.deadline_ns && (!request.enqueued || request.is_stopped());
       break;
     case absl::StatusCode::kUnavailable:
       // Both may hold for a request whose stop flag was set while its device broke.
-      if (!request.device_failed || (drain_over_ && request.saw_stop))
+      if (!request.device_failed || (drain_over_ && request.is_stopped()))
         reason = RejectReason::kDraining;
-      right = request.device_failed || (drain_over_ && request.saw_stop);
+      right = request.device_failed || (drain_over_ && request.is_stopped());
       break;
     case absl::StatusCode::kInternal:
       right = request.preparing_failed;
       break;
     case absl::StatusCode::kResourceExhausted:
       reason = RejectReason::kRunTime;
-      right = request.saw_stop && now_ns_ - request.begun_ns >= options_.run_ns_max;
+      right = request.is_stopped() && now_ns_ - request.begun_ns >= options_.run_ns_max;
       break;
     default:
       break;

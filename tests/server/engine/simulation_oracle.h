@@ -9,12 +9,12 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "kernels/graph/step_graph.h"
 #include "server/engine/engine.h"
 #include "tests/server/engine/simulation_residents.h"
 
@@ -31,14 +31,22 @@ struct Request {
   size_t input_bytes = 0;
   size_t output_bytes = 0;
   int64_t run_ns = 0;  // device time that it takes
-  // Operands on the device, which take no staging: the input's name, and the output's memory.
-  ResidentsOracle::Name* stays_in = nullptr;
+  bool is_graph = false;
+  const Request* repeats = nullptr;  // an earlier graph
+  Problem problem;
+  ServiceHistory::Prediction prediction;  // when it is submitted
+  // Operands on the device, which take no staging and stand behind those that are sent: the input's
+  // name, and the output's memory.
+  ResidentsOracle::Name* named = nullptr;
+  bool keeps = false;
+  ResidentsOracle::Name* stays_in = nullptr;  // `named`, until the request has ended
   std::vector<ResidentUse> uses;
   ResidentsOracle::Content* stays_out = nullptr;
   ResidentContentPtr kept;
   bool HasResidents() const { return stays_in != nullptr || stays_out != nullptr; }
-  // Key of the row's preparation, if there is one: the device's restarts, bytes in and out.
-  std::optional<std::tuple<int64_t, size_t, size_t>> to_prepare;
+  // Key of the row's preparation, if there is one: the device's restarts and the problem's number.
+  std::optional<std::pair<int64_t, int>> to_prepare;
+  std::vector<int> slow_plans;  // numbers of their problems
   std::atomic<bool> cancelled{false};
   RequestTrace trace;
 
@@ -54,11 +62,20 @@ struct Request {
   std::optional<LaneKind> lane;
   bool copied = false;
   bool preparing_failed = false;
-  bool launched = false;
+  bool enqueued = false;       // its plans are made
+  size_t launches = 0;         // of its kernels
+  size_t tries = 0;            // of a graph's steps, while its plan was made
   bool saw_stop = false;       // its kernel saw the flag
   bool device_failed = false;  // while it ran
   int ends = 0;
   StagingBuffers answer;  // until its client has read it
+
+  size_t kernels() const { return problem.graph == nullptr ? 1 : problem.graph->steps().size(); }
+  bool is_complete() const { return launches == kernels(); }
+  // A kernel saw its flag, or a graph did before its next step.
+  bool is_stopped() const { return saw_stop || (enqueued && !is_complete()); }
+  // Stands in each KiB of the result of a kernel.
+  uint64_t MarkOf(size_t kernel) const { return key.id | uint64_t{kernel} << 32; }
 };
 
 // Causes that end a waiting request.
@@ -217,8 +234,8 @@ class Oracle {
   bool closing_ = false;
   bool closed_ = false;
   bool drain_over_ = false;
-  std::set<std::pair<int, std::tuple<int64_t, size_t, size_t>>> prepared_;  // by device
-  bool starves_[kDevicesMax][kPrincipalsMax] = {};  // when EndStarved was last called
+  std::set<std::pair<int, std::pair<int64_t, int>>> prepared_;  // by device
+  bool starves_[kDevicesMax][kPrincipalsMax] = {};              // when EndStarved was last called
   Books books_[kDevicesMax];
   std::string failure_;
 };

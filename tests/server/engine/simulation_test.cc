@@ -32,6 +32,7 @@ constexpr int64_t kNsMax = 40'000'000'000;
 constexpr uint64_t kSchedulesMin = 10'000;
 // There is an eviction in so many schedules at least, on average.
 constexpr uint64_t kSchedulesPerEviction = 10;
+constexpr uint64_t kSchedulesPerReplay = 40;
 constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
@@ -51,6 +52,7 @@ TEST(SimulationTest, WhateverHappensInWhateverOrderTheEngineKeepsItsWord) {
   std::atomic<uint64_t> failed{kNone};
   std::atomic<int64_t> events{0};
   std::atomic<int64_t> evictions{0};
+  std::atomic<int64_t> replays{0};
   const int64_t start_ns = MonotonicNs();
   std::vector<std::thread> threads;
   for (uint64_t i = 0; i < kThreads; ++i)
@@ -62,6 +64,7 @@ TEST(SimulationTest, WhateverHappensInWhateverOrderTheEngineKeepsItsWord) {
         const Outcome outcome = Simulate(first + at, false);
         events += outcome.events;
         evictions += outcome.evictions;
+        replays += outcome.replays;
         if (!outcome.failure.empty()) failed = first + at;
       }
     });
@@ -69,13 +72,17 @@ TEST(SimulationTest, WhateverHappensInWhateverOrderTheEngineKeepsItsWord) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kAbort);
   const double seconds = static_cast<double>(MonotonicNs() - start_ns) / 1e9;
   const uint64_t done = std::min(next.load(), count);
-  std::printf("%llu schedules of %.0f events and %.2f evictions each: %.0f a second\n",
-              static_cast<unsigned long long>(done),
-              static_cast<double>(events) / static_cast<double>(done),
-              static_cast<double>(evictions) / static_cast<double>(done),
-              static_cast<double>(done) / seconds);
-  if (done >= kSchedulesMin)
+  std::printf(
+      "%llu schedules of %.0f events, %.2f evictions and %.2f replays each: %.0f a second\n",
+      static_cast<unsigned long long>(done),
+      static_cast<double>(events) / static_cast<double>(done),
+      static_cast<double>(evictions) / static_cast<double>(done),
+      static_cast<double>(replays) / static_cast<double>(done),
+      static_cast<double>(done) / seconds);
+  if (done >= kSchedulesMin) {
     EXPECT_GE(evictions, static_cast<int64_t>(done / kSchedulesPerEviction));
+    EXPECT_GE(replays, static_cast<int64_t>(done / kSchedulesPerReplay));
+  }
   if (count == 1) std::printf("%s", Simulate(first, true).trace.c_str());
   if (failed == kNone) return;
   const Outcome outcome = Simulate(failed, true);

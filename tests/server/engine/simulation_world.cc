@@ -1,5 +1,8 @@
 #include "tests/server/engine/simulation_world.h"
 
+#include <iterator>
+
+#include "kernels/graph/step_graph.h"
 #include "kernels/plan.h"
 #include "proto/common/status_macros.h"
 
@@ -8,16 +11,23 @@ namespace {
 
 thread_local Simulation* current = nullptr;
 
-absl::StatusOr<PlanPtr> PlanSimulated(const Problem&, const PlanContext&) {
-  return NewPlan({}, [](const Operands& operands, const LaunchContext& context) {
-    current->Launch(operands, context);
-    return absl::OkStatus();
-  });
+PlanPtr PlanSimulated(int row) {
+  return NewPlan({.may_be_replayed = true},
+                 [row](const Operands& operands, const LaunchContext& context) {
+                   current->Launch(row, operands, context);
+                   return absl::OkStatus();
+                 });
 }
 
-absl::StatusOr<PlanPtr> PlanSlowly(const Problem& problem, const PlanContext& context) {
-  RETURN_IF_ERROR(current->Prepare());
-  return PlanSimulated(problem, context);
+// Some take long by a rate of one FLOP a nanosecond, and most do not.
+Work WorkOf(const Problem& problem) {
+  constexpr int64_t kFlops[] = {10'000, 10'000,    300'000, 10'000,
+                                10'000, 2'000'000, 300'000, 40'000'000};
+  Work work;
+  for (const TensorSpec& spec : problem.inputs) work.bytes += static_cast<int64_t>(spec.bytes());
+  for (const TensorSpec& spec : problem.outputs) work.bytes += static_cast<int64_t>(spec.bytes());
+  work.flops = kFlops[problem.outputs[0].bytes() / kMarkStep % std::size(kFlops)];
+  return work;
 }
 
 }  // namespace
@@ -31,19 +41,22 @@ const Registry& SimulatedRows() {
                           .input_names = {"x"},
                           .attributes = {},
                           .infer_outputs = [](Problem*) { return absl::OkStatus(); },
-                          .work =
-                              [](const Problem&) {
-                                return Work{0, 1'000'000};
-                              }};
-    const auto row = [](const char* name, Family family, DeviceKind kind) {
+                          .work = WorkOf};
+    int count = 0;
+    const auto row = [&count](const char* name, Family family, DeviceKind kind) {
       Implementation made = {name, family, kind, "", {DataType::kFloat32}, SupportsAll};
-      made.plan = PlanSimulated;
+      made.plan = [id = count++](const Problem&, const PlanContext&) { return PlanSimulated(id); };
       return made;
     };
     const auto prepared = [&row](const char* name, Family family, DeviceKind kind) {
       Implementation prepares = row(name, family, kind);
       prepares.slow_to_plan = true;
-      prepares.plan = PlanSlowly;
+      prepares.plan = [plan = prepares.plan](
+                          const Problem& problem,
+                          const PlanContext& context) -> absl::StatusOr<PlanPtr> {
+        RETURN_IF_ERROR(current->Prepare(problem));
+        return plan(problem, context);
+      };
       return prepares;
     };
     auto* const created = new Registry;
@@ -51,6 +64,7 @@ const Registry& SimulatedRows() {
                       prepared("guessed", Family::kCpu, DeviceKind::kCpu),
                       row("rated_cuda", Family::kCuda, DeviceKind::kCuda),
                       prepared("guessed_cuda", Family::kCuda, DeviceKind::kCuda)});
+    AddGraphKernel({DeviceKind::kCpu, DeviceKind::kCuda}, created);
     return created;
   }();
   return *registry;

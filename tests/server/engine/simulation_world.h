@@ -5,14 +5,16 @@
 #include <cstdlib>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "server/engine/engine.h"
@@ -52,13 +54,38 @@ constexpr size_t kMarkStep = 1024;
 // A device that a test breaks, for good or, like a worker's, until it is mended.
 class SimulatedDevice final : public FakeDevice {
  public:
+  // Memory of a device that records. No address comes twice, so that the same is found to repeat
+  // in every run of a schedule, and what was given back stays known.
+  struct Memory {
+    struct Piece {
+      std::unique_ptr<char[]> data;
+      size_t bytes;
+      bool is_held = true;
+    };
+    void* Take(size_t bytes) {
+      Piece piece{std::make_unique_for_overwrite<char[]>(bytes + 1), bytes};
+      char* const data = piece.data.get();
+      pieces.emplace(data, std::move(piece));
+      return data;
+    }
+    void TakeBack(const void* data) { pieces.at(static_cast<const char*>(data)).is_held = false; }
+    bool WasGivenBack(const void* data) const {
+      const auto* const at = static_cast<const char*>(data);
+      const auto next = pieces.upper_bound(at);
+      if (next == pieces.begin()) return false;
+      const auto& [begin, piece] = *std::prev(next);
+      return at <= begin + piece.bytes && !piece.is_held;
+    }
+    std::map<const char*, Piece> pieces;
+  };
   struct State {
     Control control;
+    Memory memory;
     bool broken = false;
     bool is_lost = false;
     int64_t resident_bytes = 0;
     int64_t restarts = 0;
-    PlanCache* plans = nullptr;
+    Device* device = nullptr;
     std::function<void()> on_lost;
   };
   SimulatedDevice(State* state, std::string name, DeviceKind kind)
@@ -66,8 +93,12 @@ class SimulatedDevice final : public FakeDevice {
         state_(state),
         properties_(FakeDevice::properties()) {
     properties_.kind = kind;
-    state->control.kernels_use_staging = true;
-    state->plans = &plans();
+    state->control.kernels_use_staging = !state->control.records;
+    state->control.pools_memory = true;
+    state->device = this;
+    if (!state->control.records) return;
+    state->control.memory = [state](size_t bytes) { return state->memory.Take(bytes); };
+    state->control.take_back = [state](void* data) { state->memory.TakeBack(data); };
   }
   const DeviceProperties& properties() const override { return properties_; }
   bool healthy() const override { return !state_->broken; }
@@ -79,13 +110,14 @@ class SimulatedDevice final : public FakeDevice {
   absl::StatusOr<Buffer> AllocateResident(size_t bytes) override {
     state_->resident_bytes += static_cast<int64_t>(bytes);
     return Buffer(
-        std::malloc(bytes), bytes,
+        state_->control.records ? state_->memory.Take(bytes) : std::malloc(bytes), bytes,
         [](void* owner, void* data, size_t size) {
+          auto* const state = static_cast<State*>(owner);
           volatile char* const memory = static_cast<char*>(data);
           for (size_t at = 0; at < size; at += kMarkStep)
             memory[at] = static_cast<char>(~memory[at]);
-          std::free(data);
-          static_cast<State*>(owner)->resident_bytes -= static_cast<int64_t>(size);
+          state->control.records ? state->memory.TakeBack(data) : std::free(data);
+          state->resident_bytes -= static_cast<int64_t>(size);
         },
         state_);
   }
@@ -97,6 +129,7 @@ class SimulatedDevice final : public FakeDevice {
 };
 
 // One op with two rows for each kind of device: the first may have a rate, the second prepares.
+// Behind them are the rows of graphs, one for each kind.
 const Registry& SimulatedRows();
 
 // One schedule.
@@ -107,8 +140,8 @@ class Simulation {
   Outcome Run();
 
   // Called by the rows.
-  absl::Status Prepare();
-  void Launch(const Operands& operands, const LaunchContext& context);
+  absl::Status Prepare(const Problem& problem);
+  void Launch(int row, const Operands& operands, const LaunchContext& context);
 
  private:
   // A lane between its steps.
@@ -160,6 +193,9 @@ class Simulation {
   void Interleave();
 
   void Draw(Request* request);
+  void DrawToWarmUp(Request* request);
+  // A tensor that has not ended, of so many bytes if any are given; null: there is none.
+  ResidentsOracle::Name* LiveName(std::optional<int64_t> bytes);
   // Puts tensors that stay in the place of operands. False: the request cannot be, rightly.
   bool DrawResidents(Request* request);
   // The request has ended, or was refused.
@@ -170,12 +206,27 @@ class Simulation {
   void Stay();
   void Submit();
   std::unique_ptr<Job> MakeJob(Request* request);
+  // The request's operands, and its graph if it is one.
+  void MakeProblem(Request* request);
+  std::shared_ptr<const StepGraph> DrawGraph(const Problem& operands);
+  const Row* DrawRow(const Request& request);
+  // False: rightly, no device can run it.
+  bool Choose(Request* request, Job* job);
+  // The job's own, or the sum of its graph's steps.
+  ServiceHistory::Prediction Predict(const Job& job) const;
+  // Finds the plans that the request's row, or a row of its steps, takes long to make.
+  void FindSlowPlans(Request* request, const Row& row);
+  // The same for equal problems.
+  int NumberOf(const Problem& problem);
+  // The next kernel of the request that runs.
+  void RunKernel(int row, const Operands& operands);
+  void CheckInput(const Request& request, const GraphValue& value, const void* data);
   void Cancel();
   void TakeBack();
   bool CanStep(const SteppedLane& at) const;
   // False when no lane can.
   bool StepALane();
-  void Step(SteppedLane* at);
+  void StepLane(SteppedLane* at);
   void Seek(SteppedLane* at);
   bool EndStarved(bool only_when_due);
   bool ReadAnAnswer();
@@ -213,6 +264,7 @@ class Simulation {
   DeviceKind kind_ = DeviceKind::kCpu;
   int principals_ = 1;
   int64_t longest_run_ns_ = 0;
+  bool has_graphs_ = false;
   int weights_[kEvents] = {};
   int weight_ = 0;
   SimulatedDevice::State devices_[Oracle::kDevicesMax];
@@ -233,8 +285,9 @@ class Simulation {
   Ender ender_ = Ender::kNobody;
   const Request* newcomer_ = nullptr;
   Request* running_ = nullptr;  // its kernel may be launched now
-  // Devices, and bytes in and out, whose plans are being made; other requests for them wait.
-  std::set<std::tuple<int, size_t, size_t>> planning_;
+  absl::flat_hash_map<Problem, int> problems_;
+  // Devices, and problems whose plans are being made; other requests for them wait.
+  std::set<std::pair<int, int>> planning_;
 };
 
 }  // namespace warpcall::testing
