@@ -43,7 +43,8 @@ Operands ProductOperands(const Operands& operands, void* sums) {
 class FinishedPlan final : public Plan {
  public:
   FinishedPlan(const Problem& problem, PlanPtr product)
-      : Plan({.workspace_bytes = SumsBytes(problem) + product->traits().workspace_bytes}),
+      : Plan({.workspace_bytes = SumsBytes(problem) + product->traits().workspace_bytes,
+              .may_be_replayed = product->traits().may_be_replayed}),
         sums_bytes_(SumsBytes(problem)),
         product_(std::move(product)),
         finish_(FinishOfSums(problem, /*splits=*/1)) {}

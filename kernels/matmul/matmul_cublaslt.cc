@@ -237,7 +237,7 @@ class CublasltPlan final : public Plan {
   };
 
   CublasltPlan(CublasLtCalls calls, Multiplication described, const Way& way)
-      : Plan({.workspace_bytes = kCublasltWorkspaceBytes}),
+      : Plan({.workspace_bytes = kCublasltWorkspaceBytes, .may_be_replayed = true}),
         calls_(std::move(calls)),
         described_(std::move(described)),
         way_(way) {}

@@ -134,8 +134,7 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
                  job.key.id, staging.size());
   if (!device_->healthy())
     return absl::UnavailableError(absl::StrCat(device_->properties().name, " was lost"));
-  const bool mirrored = !device_->KernelsUseStaging(OperandBytes(job.problem),
-                                                    job.row->implementation.suits_host_memory);
+  const bool mirrored = IsMirrored(job);
   const absl::Cleanup drop_workspace = [this] {
     if (device_->pools_memory() || workspace_.bytes() > kWorkspaceKeptBytesMax)
       workspace_ = Buffer();
@@ -151,6 +150,13 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
   // Work enqueued before an error may still touch memory that other jobs get next.
   if (!status.ok()) stream_->Synchronize().IgnoreError();
   return RefuseForMemory(std::move(status));
+}
+
+// A graph's operands are where a recording of it finds them; others are where kernels reach them.
+bool Execution::IsMirrored(const Job& job) const {
+  if (job.problem.graph != nullptr && stream_->records()) return true;
+  return !device_->KernelsUseStaging(OperandBytes(job.problem),
+                                     job.row->implementation.suits_host_memory);
 }
 
 Execution::Cut Execution::CutUp(const Job& job, bool mirrored) const {
@@ -303,7 +309,6 @@ LaunchContext Execution::ContextOf(const Job& job, const Placement& placement) c
   LaunchContext context;
   context.stream = stream_->native_handle();
   context.workspace = placement.workspace;
-  context.stop = job.watch;
   if (TimesSteps(job)) context.step_clock = stream_->step_clock();
   return context;
 }
@@ -355,8 +360,18 @@ int Execution::RecordingOf(const Job& job, const Placement& placement, const Cut
   places.outputs.push_back(placement.workspace);
   // Staging says nothing about a place that was given to another graph meanwhile.
   places.outputs.push_back(placement.graph_place);
-  return repeats_.RecordingOf(placement.plans[0], places,
+  return repeats_.RecordingOf(placement.plans[0], places, RunsOf(job, placement),
                               [&] { return Record(job, placement, piece); });
+}
+
+// Of a graph, whose memory is the same whenever it comes, but for tensors that stay: its runs on
+// all lanes, since one client's calls may take any of them.
+int Execution::RunsOf(const Job& job, const Placement& placement) const {
+  if (placement.graph_place == nullptr) return 0;
+  absl::InlinedVector<const void*, 2> residents;
+  for (size_t i = 0; i < job.problem.inputs.size(); ++i)
+    residents.push_back(job.IsResident(i) ? placement.operands[i] : nullptr);
+  return device_->run_counts().Add(*placement.plans[0], residents);
 }
 
 absl::StatusOr<int> Execution::Record(const Job& job, const Placement& placement,
@@ -373,9 +388,7 @@ absl::StatusOr<int> Execution::Record(const Job& job, const Placement& placement
       copies.outputs.push_back({staging, operand, piece.bytes[i]});
   }
   // Other jobs replay it, whether or not this one is still wanted: a graph would leave out steps.
-  LaunchContext context = ContextOf(job, placement);
-  context.stop = nullptr;
-  return stream_->Record([&] { return placement.plans[0]->Enqueue(piece.operands, context); },
+  return stream_->Record([&] { return EnqueuePlan(job, piece, placement, /*stop=*/nullptr); },
                          copies);
 }
 
@@ -409,7 +422,14 @@ absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placeme
       placement.plans[piece.kind]->traits().workspace_bytes <= placement.workspace_bytes,
       job.row->implementation.name, placement.workspace_bytes);
   const Phase phase(job.row->implementation.name, job.key.id);
-  return placement.plans[piece.kind]->Enqueue(piece.operands, ContextOf(job, placement));
+  return EnqueuePlan(job, piece, placement, job.watch);
+}
+
+absl::Status Execution::EnqueuePlan(const Job& job, const Piece& piece, const Placement& placement,
+                                    const StopFlag* stop) {
+  LaunchContext context = ContextOf(job, placement);
+  context.stop = stop;
+  return placement.plans[piece.kind]->Enqueue(piece.operands, context);
 }
 
 absl::Status Execution::RecordShape(const Job& job, const Placement& placement, const Cut& cut) {

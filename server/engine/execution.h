@@ -57,6 +57,10 @@ class Execution final : public Executor {
   absl::Status EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
                             const Round& of);
   absl::Status Launch(const Job& job, const Piece& piece, const Placement& placement);
+  bool IsMirrored(const Job& job) const;
+  int RunsOf(const Job& job, const Placement& placement) const;
+  absl::Status EnqueuePlan(const Job& job, const Piece& piece, const Placement& placement,
+                           const StopFlag* stop);
   absl::Status Wait(const Job& job);
   absl::Status RecordShape(const Job& job, const Placement& placement, const Cut& cut);
   bool TimesSteps(const Job& job) const;

@@ -24,7 +24,7 @@ Repeats::Entry* Repeats::Find(const PlanPtr& plan, const Operands& operands) {
 }
 
 Repeats::Entry* Repeats::Add(const PlanPtr& plan, const Operands& operands) {
-  Entry entry = {plan, operands, 0, -1, 0};
+  Entry entry = {plan, operands, 0, false, -1, 0};
   if (entries_.size() < kEntriesMax) return &entries_.emplace_back(std::move(entry));
   const auto oldest =
       std::min_element(entries_.begin(), entries_.end(),
@@ -34,13 +34,16 @@ Repeats::Entry* Repeats::Add(const PlanPtr& plan, const Operands& operands) {
   return &*oldest;
 }
 
-int Repeats::RecordingOf(const PlanPtr& plan, const Operands& operands,
+int Repeats::RecordingOf(const PlanPtr& plan, const Operands& operands, int runs,
                          absl::FunctionRef<absl::StatusOr<int>()> record) {
   WARPCALL_DCHECK(plan != nullptr && entries_.size() <= kEntriesMax, entries_.size());
   Entry* entry = Find(plan, operands);
   if (entry == nullptr) entry = Add(plan, operands);
   entry->last_used = ++now_;
-  if (entry->runs < kRunsBeforeRecording && ++entry->runs == kRunsBeforeRecording) {
+  if (entry->is_tried) return entry->recording;
+  // At one place twice at least: memory that graphs take from each other is not worth a recording.
+  if (++entry->runs >= 2 && std::max(entry->runs, runs) >= kRunsBeforeRecording) {
+    entry->is_tried = true;
     // A launch that cannot be recorded is enqueued each time, as before.
     const absl::StatusOr<int> recording = record();
     if (recording.ok()) entry->recording = *recording;

@@ -16,8 +16,9 @@ class Repeats {
   explicit Repeats(Stream* stream) : stream_(stream) {}
 
   // Returns the recording that runs `plan` for these operands; -1 when there is none (yet). Calls
-  // `record`, which returns a new recording, once the job is frequent enough.
-  int RecordingOf(const PlanPtr& plan, const Operands& operands,
+  // `record`, which returns a new recording, once the job is frequent enough. `runs`: of this job
+  // on all streams, as far as they are counted.
+  int RecordingOf(const PlanPtr& plan, const Operands& operands, int runs,
                   absl::FunctionRef<absl::StatusOr<int>()> record);
 
  private:
@@ -25,6 +26,7 @@ class Repeats {
     PlanPtr plan;
     Operands operands;
     int runs;
+    bool is_tried;
     int recording;
     uint64_t last_used;
   };

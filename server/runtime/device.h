@@ -21,6 +21,7 @@
 #include "kernels/device_properties.h"
 #include "kernels/op.h"
 #include "kernels/plan_cache.h"
+#include "kernels/run_counts.h"
 #include "proto/common/check.h"
 
 namespace warpcall {
@@ -248,6 +249,8 @@ class Device {
   }
   // The plans of its implementations for the problems seen so far.
   PlanCache& plans() { return plans_; }
+  // Of its streams, all together.
+  RunCounts& run_counts() { return run_counts_; }
 
   // Memory that each stream may keep for graphs. Set before there are streams.
   void SetGraphBytesMax(size_t bytes) { graph_bytes_max_ = bytes; }
@@ -255,6 +258,7 @@ class Device {
 
  private:
   PlanCache plans_;
+  RunCounts run_counts_;
   size_t graph_bytes_max_ = size_t{256} << 20;
 };
 

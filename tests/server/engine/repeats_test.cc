@@ -47,14 +47,14 @@ class NoPlan final : public Plan {
 class RepeatsTest : public ::testing::Test {
  protected:
   // Runs job number `place`, whose operands lie at that place; returns its recording.
-  int Run(int place, absl::Status launched = absl::OkStatus()) {
+  int Run(int place, absl::Status launched = absl::OkStatus(), int runs = 0) {
     char* const input = memory_ + 2 * place;
     const Operands operands = {.inputs = {input}, .outputs = {input + 1}};
     const auto launch = [&] {
       ++launches_;
       return launched;
     };
-    return repeats_.RecordingOf(plan_, operands, [&] { return stream_.Record(launch, {}); });
+    return repeats_.RecordingOf(plan_, operands, runs, [&] { return stream_.Record(launch, {}); });
   }
 
   char memory_[4096];
@@ -80,6 +80,14 @@ TEST_F(RepeatsTest, OtherMemoryOrAnotherPlanIsAnotherJob) {
   EXPECT_EQ(Run(0), 0);
   for (int i = 0; i < 3; ++i) Run(1);
   EXPECT_EQ(Run(1), 1);
+}
+
+TEST_F(RepeatsTest, RunsOnOtherStreamsCountWhereTheyAreKnown) {
+  EXPECT_EQ(Run(0, absl::OkStatus(), 2), -1);
+  EXPECT_EQ(Run(0, absl::OkStatus(), 4), 0);
+  EXPECT_EQ(Run(1, absl::OkStatus(), 5), -1);
+  EXPECT_EQ(Run(1, absl::OkStatus(), 6), 1);
+  EXPECT_EQ(launches_, 2);
 }
 
 TEST_F(RepeatsTest, WhatCannotBeRecordedIsTriedOnce) {
