@@ -246,6 +246,9 @@ struct LaunchContext {
   // enough, as far as they can.
   const StopFlag* stop = nullptr;
   StepClock* step_clock = nullptr;  // for a graph that times its steps; null: nobody asks
+  // A bit for each input that nothing has written since the kernel ahead of this launch began: one
+  // that is launched before that kernel ends may read it at once.
+  uint32_t settled_inputs = 0;
 };
 
 struct LaunchShape {

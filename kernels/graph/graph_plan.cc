@@ -33,6 +33,17 @@ Operands OperandsOf(const StepGraph& graph, int number, const Operands& whole, c
   return operands;
 }
 
+// Inputs of a step that the step before it does not make. That step waited for all before it, and
+// for the copies of the graph's inputs, before it let this one begin.
+uint32_t SettledInputs(const StepGraph& graph, int number) {
+  if (number == 0) return 0;
+  uint32_t settled = 0;
+  const auto& inputs = graph.steps()[static_cast<size_t>(number)].inputs;
+  for (size_t i = 0; i < std::min<size_t>(inputs.size(), 32); ++i)
+    if (inputs[i].is_input || inputs[i].index < number - 1) settled |= 1U << i;
+  return settled;
+}
+
 class GraphPlan final : public Plan {
  public:
   GraphPlan(const Traits& traits, std::shared_ptr<const StepGraph> graph,
@@ -49,6 +60,7 @@ class GraphPlan final : public Plan {
     for (size_t i = 0; i < steps_.size() && !IsSet(context.stop); ++i) {
       if (clock != nullptr) RETURN_IF_ERROR(clock->Stamp());
       const int step = static_cast<int>(i);
+      own.settled_inputs = SettledInputs(*graph_, step);
       if (absl::Status status = steps_[i]->Enqueue(OperandsOf(*graph_, step, operands, arena), own);
           !status.ok())
         return AtStep(step, std::move(status));

@@ -106,21 +106,46 @@ struct WgmmaKernel {
   __device__ static uint32_t FirstWork() { return blockIdx.x / Shape::kBlocks; }
   __device__ static uint32_t NextWork() { return gridDim.x / Shape::kBlocks; }
 
+  // Stages whose b is copied before the kernel ahead ends; a follows when that has ended.
+  __device__ static uint32_t StagesAhead(const WgmmaArguments& arguments) {
+    if (!arguments.of.b_is_settled || FirstWork() >= arguments.of.work) return 0;
+    const Steps steps = StepsOf(arguments);
+    return min(static_cast<uint32_t>(kTile.stages), steps.end - steps.begin);
+  }
+
+  __device__ static void ProduceAhead(const Memory& memory, const WgmmaArguments& arguments) {
+    const uint32_t stages = StagesAhead(arguments);
+    if (stages == 0) return;
+    const Place place = Shape::PlaceOfWork(arguments, FirstWork());
+    const uint32_t begin = StepsOf(arguments).begin;
+    for (uint32_t stage = 0; stage < stages; ++stage) {
+      const uint32_t full = memory.Full(stage);
+      ArriveExpecting(full, arguments.of.stage_bytes);
+      LoadB(arguments, place, static_cast<int32_t>((begin + stage) * kDepth),
+            {memory.Stage(stage) + Shape::kBytesA, full});
+    }
+  }
+
   // The thread that copies: a stage as soon as every warp that reads it, in all blocks of the
   // cluster, is done with what was there.
   __device__ static void Produce(const Memory& memory, const WgmmaArguments& arguments) {
     Slot slot;
+    uint32_t ahead = StagesAhead(arguments);
     const Steps steps = StepsOf(arguments);
     for (uint32_t work = FirstWork(); work < arguments.of.work; work += NextWork()) {
       const Place place = Shape::PlaceOfWork(arguments, work);
       for (uint32_t step = steps.begin; step < steps.end; ++step) {
-        WaitFor(memory.Empty(slot.index), slot.parity ^ 1);
         const uint32_t full = memory.Full(slot.index);
-        ArriveExpecting(full, arguments.of.stage_bytes);
         const uint32_t stage = memory.Stage(slot.index);
         const auto k = static_cast<int32_t>(step * kDepth);
+        if (ahead > 0) {
+          --ahead;
+        } else {
+          WaitFor(memory.Empty(slot.index), slot.parity ^ 1);
+          ArriveExpecting(full, arguments.of.stage_bytes);
+          LoadB(arguments, place, k, {stage + Shape::kBytesA, full});
+        }
         LoadA(arguments, place, k, {stage, full});
-        LoadB(arguments, place, k, {stage + Shape::kBytesA, full});
         slot.Advance();
       }
     }
@@ -294,6 +319,7 @@ struct WgmmaKernel {
     WARPCALL_DEVICE_CHECK(arguments.of.steps >= kSplits, arguments.of.steps);
     const Memory memory{ring};
     Init(memory, arguments);
+    if (threadIdx.x == 0) ProduceAhead(memory, arguments);
     cuda::AwaitKernelAhead();
     cuda::LetNextKernelBegin();
     if (threadIdx.x < 128) {

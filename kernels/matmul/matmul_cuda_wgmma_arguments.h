@@ -20,6 +20,7 @@ struct WgmmaGeometry {
   uint32_t work;        // tiles of clusters, in all batches
   uint32_t group_rows;  // counted in clusters; see PlaceOf
   bool c_in_boxes;      // c's rows begin at multiples of 16 bytes
+  bool b_is_settled;    // it may be read before the kernel ahead has ended
   BatchWalk batch;      // strides count matrices
 };
 

@@ -234,6 +234,8 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
                                             const LaunchContext& context) {
   WgmmaArguments arguments = {};
   arguments.of = tiling.geometry;
+  arguments.of.b_is_settled =
+      tiling.b.copy_bytes == 0 && (context.settled_inputs >> (tiling.swapped ? 0 : 1) & 1) != 0;
   WARPCALL_DCHECK(tiling.workspace_bytes() == 0 || context.workspace != nullptr,
                   tiling.workspace_bytes());
   char* const workspace = static_cast<char*>(context.workspace);

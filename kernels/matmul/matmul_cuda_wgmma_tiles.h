@@ -110,6 +110,7 @@ constexpr uint32_t WgmmaOutBytes(const WgmmaTile& tile) {
   if (tile.splits() == 1) return static_cast<uint32_t>(tile.consumers() * 4 * 2 * kBoxBytes);
   return static_cast<uint32_t>((tile.splits() - 1) * tile.m * tile.n / tile.splits() * 4);
 }
+inline constexpr uint32_t kWgmmaSharedBytesMax = 227 << 10;  // of a multiprocessor
 constexpr uint32_t WgmmaSharedBytes(const WgmmaTile& tile) {
   return WgmmaRingBytes(tile) + WgmmaOutBytes(tile) + static_cast<uint32_t>(tile.stages * 16 + 8);
 }

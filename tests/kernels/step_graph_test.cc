@@ -153,7 +153,8 @@ class GraphPlanTest : public ::testing::Test {
                                       .plan = plan}});
     };
     // y = x + 1
-    const auto enqueue = [this](const Operands& operands, const LaunchContext&) {
+    const auto enqueue = [this](const Operands& operands, const LaunchContext& context) {
+      settled_.push_back(context.settled_inputs);
       const auto* const x = static_cast<const float*>(operands.inputs[0]);
       auto* const y = static_cast<float*>(operands.outputs[0]);
       for (int i = 0; i < 100; ++i) y[i] = x[i] + 1;
@@ -207,6 +208,7 @@ class GraphPlanTest : public ::testing::Test {
   std::vector<Row> rows_;
   std::vector<testing::Memory> memory_;
   std::vector<float> tried_on_;
+  std::vector<uint32_t> settled_;  // by launch
   PlanCache cache_;
   const StopFlag* stop_ = nullptr;
   int planned_ = 0;
@@ -223,6 +225,21 @@ TEST_F(GraphPlanTest, RunsTheStepsInTheirOrderAndGivesAllOutputs) {
   ASSERT_TRUE(Run(**plan).ok());
   EXPECT_EQ(y_, std::vector<float>(100, 9));
   EXPECT_EQ(z_, std::vector<float>(100, 7));
+}
+
+// What the step before makes may not be read before that step has ended.
+TEST_F(GraphPlanTest, TellsWhichInputsTheStepBeforeDoesNotMake) {
+  std::vector<Step> steps = Chain(4);
+  for (Step& step : steps) step.row = rows_.data();
+  steps[1].inputs = {{true, 0}};
+  steps[3].inputs = {{false, 1}};
+  const TensorSpec input = {DataType::kFloat32, {100}};
+  const auto plan = Plan(MakeGraphProblem(
+      std::make_shared<const StepGraph>(std::move(steps), std::vector<int>{3, 0}, false),
+      absl::MakeConstSpan(&input, 1)));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_TRUE(Run(**plan).ok());
+  EXPECT_EQ(settled_, (std::vector<uint32_t>{0, 1, 0, 1}));
 }
 
 TEST_F(GraphPlanTest, StepsShareThePlansOfTheirRows) {
