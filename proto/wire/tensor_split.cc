@@ -93,10 +93,10 @@ absl::Status SplitPutHeader(absl::Span<const Bytes> fragments, SplitMessage* spl
   return absl::OkStatus();
 }
 
-void AppendMessage(int field, absl::Span<const char> message, std::string* out) {
+void AppendMessage(int field, absl::Span<const char> message, size_t more, std::string* out) {
   WARPCALL_DCHECK(field > 0, field);
   AppendVarint(Tag(static_cast<uint32_t>(field), kLength), out);
-  AppendVarint(message.size(), out);
+  AppendVarint(message.size() + more, out);
   out->append(message.data(), message.size());
 }
 

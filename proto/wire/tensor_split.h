@@ -68,8 +68,9 @@ struct TensorPrefix {
   size_t data_bytes = 0;
 };
 
-// Appends to `out` an encoded message as (an element of) `field`.
-void AppendMessage(int field, absl::Span<const char> message, std::string* out);
+// Appends to `out` an encoded message as (an element of) `field`; `more` bytes of it must follow at
+// once.
+void AppendMessage(int field, absl::Span<const char> message, size_t more, std::string* out);
 // Appends to `out` the encoding of one Tensor as an element of `tensor_field`, except its data
 // bytes, which must follow at once.
 void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::string* out);

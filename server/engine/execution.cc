@@ -1,6 +1,7 @@
 #include "server/engine/execution.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,36 @@ constexpr size_t kWorkspaceKeptBytesMax = size_t{256} << 20;
 constexpr size_t kFixedBytes = size_t{1} << 20;
 // Pushback when device memory is short: about one large job's time.
 constexpr int64_t kMemoryPushbackMs = 200;
+
+// Reports each step of a graph as a phase of its kernel's name while somebody watches phases.
+// Passes the stamps on to the clock that the context has, if it has one.
+class StepPhases final : public StepClock {
+ public:
+  StepPhases(const Job& job, LaunchContext* context)
+      : graph_(job.problem.graph.get()), request_(job.key.id), clock_(context->step_clock) {
+    if (graph_ != nullptr && phase_watcher.load(std::memory_order_acquire) != nullptr)
+      context->step_clock = this;
+  }
+
+  absl::Status Begin(int steps) override {
+    return clock_ == nullptr ? absl::OkStatus() : clock_->Begin(steps);
+  }
+  absl::Status Stamp() override {
+    if (phase_.has_value())
+      phase_.reset();
+    else
+      phase_.emplace(graph_->steps()[next_++].op->name, request_);
+    return clock_ == nullptr ? absl::OkStatus() : clock_->Stamp();
+  }
+  absl::Status End() override { return clock_ == nullptr ? absl::OkStatus() : clock_->End(); }
+
+ private:
+  const StepGraph* const graph_;
+  const uint64_t request_;
+  StepClock* const clock_;
+  size_t next_ = 0;
+  std::optional<Phase> phase_;
+};
 
 // True if an operand of which each part has its own piece stays on the device: such a job is one
 // round.
@@ -429,6 +460,7 @@ absl::Status Execution::EnqueuePlan(const Job& job, const Piece& piece, const Pl
                                     const StopFlag* stop) {
   LaunchContext context = ContextOf(job, placement);
   context.stop = stop;
+  StepPhases phases(job, &context);
   return placement.plans[piece.kind]->Enqueue(piece.operands, context);
 }
 

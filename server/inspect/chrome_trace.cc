@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "server/inspect/profile_rows.h"
 
@@ -106,7 +107,9 @@ void AddDevice(const Watched& watched, const TraceLabels& labels, Writer* writer
   for (const DeviceActivity& activity : watched.activities) {
     if (std::find(streams.begin(), streams.end(), activity.stream) == streams.end())
       streams.push_back(activity.stream);
-    writer->Add({kDevice, activity.stream}, {activity.name, activity.start_ns, activity.end_ns},
+    const std::string name =
+        activity.step.empty() ? activity.name : absl::StrCat(activity.step, ": ", activity.name);
+    writer->Add({kDevice, activity.stream}, {name, activity.start_ns, activity.end_ns},
                 ArgumentsOf(activity));
   }
   for (const int64_t stream : streams)

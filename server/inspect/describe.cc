@@ -1,13 +1,16 @@
 #include "server/inspect/describe.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/check/cases.h"
 #include "kernels/source/files.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/disassembly.h"
 #include "server/inspect/profile_rows.h"
@@ -24,6 +27,38 @@ void AddFiles(std::vector<SourceFile> more, v1::DescribeResponse* response) {
     if (absl::c_any_of(response->files(), has_its_name)) continue;
     *response->add_files() = ToProto(std::move(file));
   }
+}
+
+// True for kernels of rows and elements, which an expression of the kernel `fused` says as well.
+bool IsExpressible(const Step& step) {
+  constexpr absl::string_view kOps[] = {"fused",     "gelu",    "identity",
+                                        "layernorm", "rmsnorm", "softmax"};
+  if (!absl::c_linear_search(kOps, absl::string_view(step.op->name))) return false;
+  if (absl::string_view(step.op->name) != "softmax") return true;
+  const auto axis = std::get<int64_t>(step.problem.attributes[0]);
+  return axis == -1 || axis + 1 == static_cast<int64_t>(step.problem.inputs[0].dims.size());
+}
+
+// The one step that reads the result of `step`, an intermediate; -1: there are several.
+int ReaderOf(const StepGraph& graph, int step) {
+  int reader = -1;
+  for (size_t i = 0; i < graph.steps().size(); ++i)
+    if (absl::c_linear_search(graph.steps()[i].inputs, GraphValue{false, step})) {
+      if (reader >= 0) return -1;
+      reader = static_cast<int>(i);
+    }
+  return reader;
+}
+
+// The step that one step of `fused` would compute together with `step`; -1: there is none.
+int FusesWith(const StepGraph& graph, int step) {
+  const Step& made = graph.steps()[static_cast<size_t>(step)];
+  if (graph.OutputOf(step) >= 0 || !IsExpressible(made)) return -1;
+  const int reader = ReaderOf(graph, step);
+  if (reader < 0) return -1;
+  const Step& reads = graph.steps()[static_cast<size_t>(reader)];
+  const bool is_alike = IsExpressible(reads) && reads.problem.outputs == made.problem.outputs;
+  return is_alike ? reader : -1;
 }
 
 }  // namespace
@@ -78,6 +113,46 @@ absl::StatusOr<v1::DescribeResponse> DescribePlan(const Op& op, const Implementa
   AddFiles(plan->Sources(), &response);
   AddFiles(Disassemble(plan->Code(), {}), &response);
   response.set_tolerance(ToleranceOf(op, row, problem.outputs[0].data_type));
+  return response;
+}
+
+absl::StatusOr<v1::DescribeResponse> DescribeGraph(const StepGraph& graph,
+                                                   absl::Span<const std::string> names,
+                                                   Device* device) {
+  WARPCALL_CHECK(names.size() == graph.steps().size(), names.size(), graph.steps().size());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device->CreateStream());
+  RETURN_IF_ERROR(stream->BindThread());
+  v1::DescribeResponse response;
+  response.set_device(device->properties().name);
+  response.set_intermediate_bytes(static_cast<int64_t>(graph.arena_bytes()));
+  int64_t workspace_bytes = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Step& step = graph.steps()[i];
+    const Implementation& row = step.row->implementation;
+    ASSIGN_OR_RETURN(const PlanPtr plan,
+                     row.plan(step.problem,
+                              {.device = &device->properties(), .libraries = stream->libraries()}));
+    ASSIGN_OR_RETURN(const LaunchShape shape, plan->shape());
+    v1::DescribedStep& described = *response.add_steps();
+    described.set_name(names[i]);
+    described.set_kernel(step.op->name);
+    described.set_implementation(FamilyName(row.family));
+    *described.mutable_launch() = LaunchInfoOf(row, step.op->work(step.problem), shape);
+    const auto result_bytes = static_cast<int64_t>(step.problem.outputs[0].bytes());
+    described.set_result_bytes(result_bytes);
+    described.set_is_intermediate(graph.OutputOf(static_cast<int>(i)) < 0);
+    if (const int reader = FusesWith(graph, static_cast<int>(i)); reader >= 0) {
+      described.set_fuses_with(names[static_cast<size_t>(reader)]);
+      described.set_fused_saves_bytes(2 * result_bytes);  // neither written nor read
+    }
+    workspace_bytes =
+        std::max(workspace_bytes, static_cast<int64_t>(plan->traits().workspace_bytes));
+    response.mutable_launch()->set_gpu_kernels(response.launch().gpu_kernels() + shape.gpu_kernels);
+  }
+  const Work work = graph.work();
+  response.mutable_launch()->set_bytes_moved(work.bytes);
+  response.mutable_launch()->set_flops(work.flops);
+  response.set_workspace_bytes(workspace_bytes);
   return response;
 }
 

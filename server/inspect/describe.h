@@ -4,6 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/graph/step_graph.h"
 #include "kernels/op.h"
 #include "kernels/plan.h"
 #include "server/runtime/device.h"
@@ -21,6 +23,12 @@ v1::LaunchInfo LaunchInfoOf(const Implementation& row, const Work& work, const L
 // candidates on. The row's own files come first. The calling thread becomes the device's.
 absl::StatusOr<v1::DescribeResponse> DescribePlan(const Op& op, const Implementation& row,
                                                   const Problem& problem, Device* device);
+
+// Describes how each step of a graph would run. `names`: the steps'. Fills in what a
+// DescribeResponse has of a graph.
+absl::StatusOr<v1::DescribeResponse> DescribeGraph(const StepGraph& graph,
+                                                   absl::Span<const std::string> names,
+                                                   Device* device);
 
 // The bound for the row's results in `data_type`, as text for a reader.
 std::string ToleranceOf(const Op& op, const Implementation& row, DataType data_type);

@@ -1,12 +1,15 @@
 #include "server/inspect/profile.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/engine/refusal.h"
@@ -29,20 +32,55 @@ constexpr int kRunsBefore = 5;
 constexpr char kCpuHasNoShares[] =
     "a CPU tells no occupancy and no shares of a peak; what it counts are rows of their own";
 
-// On a device without a profiler, the CPU, a row's launch phase is its work.
-void MoveLaunchesToDevice(const Row& row, Watched* watched) {
+// On a device without a profiler, the CPU, a row's launch phase is its work; a graph's are the
+// phases within it, one a step.
+void MoveLaunchesToDevice(const ProfilePlan& plan, Watched* watched) {
   std::vector<RecordedPhase> rest;
+  const auto move = [watched](const RecordedPhase& phase, std::string step) {
+    DeviceActivity& activity = watched->activities.emplace_back();
+    activity.name = phase.name;
+    activity.step = std::move(step);
+    activity.start_ns = phase.start_ns;
+    activity.end_ns = phase.end_ns;
+  };
   for (const RecordedPhase& phase : watched->phases) {
-    if (std::strcmp(phase.name, row.implementation.name) != 0) {
+    if (std::strcmp(phase.name, plan.row->implementation.name) != 0) {
       rest.push_back(phase);
       continue;
     }
-    DeviceActivity& activity = watched->activities.emplace_back();
-    activity.name = phase.name;
-    activity.start_ns = phase.start_ns;
-    activity.end_ns = phase.end_ns;
+    if (plan.step_names.empty()) {
+      move(phase, "");
+      continue;
+    }
+    const auto steps = std::stable_partition(rest.begin(), rest.end(), [&](const auto& other) {
+      return other.thread != phase.thread || other.start_ns < phase.start_ns;
+    });
+    const auto count = static_cast<size_t>(rest.end() - steps);
+    WARPCALL_CHECK(count <= plan.step_names.size(), count, plan.step_names.size());
+    for (size_t i = 0; i < count; ++i)
+      move(steps[static_cast<std::ptrdiff_t>(i)], plan.step_names[i]);
+    rest.erase(steps, rest.end());
   }
   watched->phases = std::move(rest);
+}
+
+// A GPU runs the kernels of a graph in the order of its steps. Kernels of the stream itself, which
+// read its clock and copy little, come in pairs: one before them all, one behind.
+void NameSteps(const ProfilePlan& plan, Watched* watched) {
+  auto at = watched->activities.begin();
+  for (const ProfiledRun& run : watched->runs) {
+    std::vector<DeviceActivity*> kernels;
+    for (; at != watched->activities.end() && at->start_ns <= run.done_ns; ++at)
+      if (at->kind == DeviceActivity::Kind::kKernel && at->start_ns >= run.submitted_ns)
+        kernels.push_back(&*at);
+    const auto count = std::accumulate(run.step_kernels.begin(), run.step_kernels.end(), size_t{0});
+    if (run.step_kernels.size() != plan.step_names.size()) continue;
+    if (kernels.size() < count || (kernels.size() - count) % 2 != 0) continue;
+    auto kernel = kernels.begin() + static_cast<std::ptrdiff_t>((kernels.size() - count) / 2);
+    for (size_t step = 0; step < plan.step_names.size(); ++step)
+      for (int32_t i = 0; i < run.step_kernels[step]; ++i)
+        (*kernel++)->step = plan.step_names[step];
+  }
 }
 
 // Does at least one run, and more until there are `runs` or the plan's time is up.
@@ -127,10 +165,12 @@ absl::StatusOr<v1::ProfileResponse> RunProfile(const Registry& registry,
   RETURN_IF_ERROR(RunFor(plan, kRunsBefore - 2, runner.get(), &unwatched));
   RETURN_IF_ERROR(Watch(plan, runner.get(), traces ? profiler->get() : nullptr, &watched));
   if (RunsOnCpu(plan)) {
-    MoveLaunchesToDevice(*plan.row, &watched);
+    MoveLaunchesToDevice(plan, &watched);
     response.set_counters_unavailable(watched.host.counters_unavailable.empty()
                                           ? kCpuHasNoShares
                                           : watched.host.counters_unavailable);
+  } else {
+    NameSteps(plan, &watched);
   }
   response.set_iterations(static_cast<int>(watched.runs.size()));
   response.set_inconclusive(WhyInconclusive(watched));

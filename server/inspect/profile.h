@@ -20,6 +20,8 @@ struct ProfilePlan {
   const Kernel* kernel = nullptr;
   const Row* row = nullptr;
   Problem problem;
+  // Of a graph's steps, in their order.
+  std::vector<std::string> step_names;
   // Each input's bytes, which outlive the run. Empty: made from `seed`, as Benchmark's are.
   std::vector<InputPieces> inputs;
   uint64_t seed = 0;

@@ -36,6 +36,7 @@ v1::ProfileRow NewRow(const char* kind, std::string name) {
 
 v1::ProfileRow NewRow(const DeviceActivity& activity) {
   v1::ProfileRow row = NewRow(KindOf(activity.kind), activity.name);
+  row.set_step(activity.step);
   row.set_registers_per_thread(activity.registers_per_thread);
   row.set_shared_memory_bytes(activity.shared_memory_bytes);
   row.set_grid(Extent(activity.grid));
@@ -97,11 +98,12 @@ DeviceTime DeviceTimeOf(const Watched& watched) {
 }
 
 void AddDeviceRows(const Watched& watched, ProfileRows* rows) {
-  using Key = std::tuple<DeviceActivity::Kind, std::string, std::string, std::string, int64_t>;
+  using Key =
+      std::tuple<DeviceActivity::Kind, std::string, std::string, std::string, std::string, int64_t>;
   std::map<Key, v1::ProfileRow> found;
   for (const DeviceActivity& activity : watched.activities) {
-    const Key key = {activity.kind, activity.name, Extent(activity.grid), Extent(activity.block),
-                     activity.shared_memory_bytes};
+    const Key key = {activity.kind,         activity.step,          activity.name,
+                     Extent(activity.grid), Extent(activity.block), activity.shared_memory_bytes};
     v1::ProfileRow& row = found.try_emplace(key, NewRow(activity)).first->second;
     AddCalls(1, activity.end_ns - activity.start_ns, &row);
     row.set_bytes(row.bytes() + activity.bytes);

@@ -18,6 +18,7 @@ struct ProfiledRun {
   int64_t submitted_ns = 0;
   int64_t queue_ns = -1;  // -1: no queue on its path
   int64_t done_ns = 0;
+  std::vector<int32_t> step_kernels = {};  // GPU kernels of each step of a graph; empty: no graph
 };
 
 struct Watched {

@@ -77,6 +77,7 @@ class RequestRunner final : public ProfileRunner {
     trace.kernel = plan_.kernel->id;
     trace.row = plan_.row->id;
     trace.work = plan_.kernel->op->work(problem);
+    if (problem.graph != nullptr) trace.graph = std::make_shared<GraphRun>(GraphRun{problem.graph});
     absl::Status result;
     absl::Notification done;
     std::unique_ptr<Job> job = NewJob(problem);
@@ -92,6 +93,10 @@ class RequestRunner final : public ProfileRunner {
     done.WaitForNotification();
     last_.done_ns = MonotonicNs();
     last_.queue_ns = trace.queue_ns;
+    last_.step_kernels.clear();
+    if (trace.graph != nullptr)
+      for (const LaunchShape& launch : trace.graph->launches)
+        last_.step_kernels.push_back(launch.gpu_kernels);
     return result;
   }
 

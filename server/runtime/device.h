@@ -158,6 +158,7 @@ struct DeviceActivity {
 
   Kind kind = Kind::kKernel;
   std::string name;      // a kernel's, demangled; "copy to device", ...
+  std::string step;      // the graph's step that did it; empty: no step, or not known
   int64_t start_ns = 0;  // MonotonicNs's clock
   int64_t end_ns = 0;
   int64_t stream = 0;  // identifies the stream

@@ -268,7 +268,8 @@ void EncodeResponse(const Request& request, const google::protobuf::MessageLite&
   for (size_t i = 0; i < outputs.size(); ++i) {
     const TensorSpec& spec = problem.outputs[i];
     if (kept.outputs_size() > 0 && !kept.outputs(static_cast<int>(i)).handle().empty()) {
-      wire::AppendMessage(kOutputs, kept.outputs(static_cast<int>(i)).SerializeAsString(), &header);
+      wire::AppendMessage(kOutputs, kept.outputs(static_cast<int>(i)).SerializeAsString(), 0,
+                          &header);
       continue;
     }
     wire::AppendTensorPrefix(kOutputs, {static_cast<int>(spec.data_type), spec.dims, spec.bytes()},

@@ -50,6 +50,7 @@ class ExecuteCodec final : public CallCodec {
   const v1::ExecuteRequest& header() const { return *header_; }
   // In place of a message.
   v1::ExecuteRequest* mutable_header() { return header_; }
+  const wire::SplitMessage& split() const { return split_; }
   const wire::FragmentedBytes& data(size_t input) const {
     WARPCALL_CHECK(input < input_count(), input, input_count());
     return split_.tensor_data[input];

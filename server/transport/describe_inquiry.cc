@@ -1,8 +1,12 @@
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/describe.h"
 #include "server/transport/codec.h"
+#include "server/transport/graph_request.h"
 #include "server/transport/inquiry.h"
 
 namespace warpcall {
@@ -25,11 +29,50 @@ absl::Status Check(const Registry& registry, const std::string& bytes, CheckedDe
   return absl::OkStatus();
 }
 
+// Replaces the handles of a graph's inputs by the types and shapes of their tensors, and has the
+// request read the graph.
+absl::Status ReadGraphOf(const ExecuteDeps& deps, v1::DescribeRequest* message, Request* request) {
+  if (!message->kernel().empty() || !message->implementation().empty() ||
+      message->inputs_size() > 0 || message->attributes_size() > 0 || !message->device().empty())
+    return absl::InvalidArgumentError(
+        "beside a graph there is a kernel, an implementation, inputs, attributes or a device; a "
+        "graph has its own");
+  v1::ExecuteGraphRequest& graph = *message->mutable_graph();
+  GraphWishes wishes;
+  ASSIGN_OR_RETURN(wishes, ReadGraphWishes(graph, *deps.registry));
+  std::vector<NamedInput> inputs;
+  for (v1::GraphInput& input : *graph.mutable_inputs()) {
+    inputs.push_back({GraphInputLabel(input.name()), input.mutable_tensor(), 0});
+    if (!input.tensor().data().empty())
+      return absl::InvalidArgumentError(
+          absl::StrCat(inputs.back().label, " has ", input.tensor().data().size(),
+                       " bytes of data; Describe takes a type and a shape, or a handle"));
+  }
+  CallSpec spec = {.device = graph.device(), .request_id = graph.request_id()};
+  for (const NamedInput& input : inputs) spec.input_labels.push_back(input.label);
+  ASSIGN_OR_RETURN(spec.residents,
+                   UseHandles({&deps.engine->residents(), request->caller()->name}, inputs));
+  for (const NamedInput& input : inputs) input.tensor->clear_handle();
+  spec.steps = std::move(wishes.steps);
+  ASSIGN_OR_RETURN(Problem problem, ReadGraph(graph, spec.steps));
+  RETURN_IF_ERROR(request->ReadKernel(std::move(spec)));
+  request->SetProblem(std::move(problem));
+  RETURN_IF_ERROR(request->Choose(absl::MakeConstSpan(&request->problem(), 1)));
+  request->EndUses();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request) {
+absl::StatusOr<int64_t> ReadDescribe(const ExecuteDeps& deps, std::string* bytes,
+                                     Request* request) {
   v1::DescribeRequest message;
-  RETURN_IF_ERROR(ParseSmall(bytes, &message));
+  RETURN_IF_ERROR(ParseSmall(*bytes, &message));
+  if (message.has_graph()) {
+    RETURN_IF_ERROR(ReadGraphOf(deps, &message, request));
+    *bytes = message.SerializeAsString();
+    return int64_t{0};
+  }
   const CallSpec spec = {.kernel = message.kernel(),
                          .implementation = message.implementation(),
                          .device = message.device(),
@@ -44,12 +87,24 @@ absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request)
 
 void AppendDescribeChoice(const Request& request, std::string* bytes) {
   v1::DescribeRequest chosen;
-  chosen.set_implementation(request.row().implementation.name);
+  if (request.problem().graph != nullptr)
+    AddGraphChoice(*request.problem().graph, chosen.mutable_graph());
+  else
+    chosen.set_implementation(request.row().implementation.name);
   chosen.AppendToString(bytes);
 }
 
 absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* device,
                                            const std::string& bytes) {
+  v1::DescribeRequest request;
+  RETURN_IF_ERROR(ParseSmall(bytes, &request));
+  if (request.has_graph()) {
+    ASSIGN_OR_RETURN(const ChosenGraph graph,
+                     ReadChosenGraph(registry, device->properties(), request.mutable_graph()));
+    ASSIGN_OR_RETURN(const v1::DescribeResponse response,
+                     inspect::DescribeGraph(*graph.problem.graph, graph.names, device));
+    return response.SerializeAsString();
+  }
   CheckedDescribe checked;
   RETURN_IF_ERROR(Check(registry, bytes, &checked));
   ASSIGN_OR_RETURN(const Row* const chosen,

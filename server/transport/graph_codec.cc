@@ -17,6 +17,10 @@ absl::Status GraphCodec::Decode(const grpc::ByteBuffer& message) {
   RETURN_IF_ERROR(DumpSlices(message, &slices_));
   absl::InlinedVector<wire::Bytes, 8> fragments;
   for (const grpc::Slice& slice : slices_) fragments.push_back(BytesOf(slice));
+  return Decode(fragments);
+}
+
+absl::Status GraphCodec::Decode(absl::Span<const wire::Bytes> fragments) {
   RETURN_IF_ERROR(wire::SplitGraph(fragments, &split_));
   if (!header_.ParseFromString(split_.header))
     return absl::InvalidArgumentError(
@@ -52,6 +56,12 @@ absl::StatusOr<CallSpec> GraphCodec::Spec() {
                   .input_labels = labels_,
                   .steps = steps_,
                   .keeps = std::move(keeps_)};
+}
+
+absl::StatusOr<ChosenGraph> GraphCodec::ReadChosen(const DeviceProperties& device) {
+  for (const v1::GraphInput& input : header_.inputs())
+    labels_.push_back(GraphInputLabel(input.name()));
+  return ReadChosenGraph(registry_, device, &header_);
 }
 
 absl::StatusOr<Problem> GraphCodec::ToProblem(const Op&) { return ReadGraph(header_, steps_); }

@@ -27,6 +27,8 @@ class GraphCodec final : public CallCodec {
 
   const char* method() const override { return "ExecuteGraph"; }
   absl::Status Decode(const grpc::ByteBuffer& message) override;
+  // As ExecuteCodec::Decode.
+  absl::Status Decode(absl::Span<const wire::Bytes> fragments);
   absl::Status FindResidents(Residents* residents, absl::string_view owner) override;
   absl::StatusOr<CallSpec> Spec() override;
   absl::StatusOr<Problem> ToProblem(const Op& op) override;
@@ -35,6 +37,11 @@ class GraphCodec final : public CallCodec {
   absl::Status Encode(Request* request, StagingBuffers outputs,
                       grpc::ByteBuffer* response) override;
   void RecordEnd(const RequestTrace&, const absl::Status&) override {}
+
+  // In place of FindResidents, Spec and ToProblem: ReadChosenGraph of the message.
+  absl::StatusOr<ChosenGraph> ReadChosen(const DeviceProperties& device);
+  const v1::ExecuteGraphRequest& header() const { return header_; }
+  const wire::SplitMessage& split() const { return split_; }
 
  private:
   const Registry& registry_;

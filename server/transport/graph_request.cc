@@ -24,7 +24,6 @@ std::string Shown(absl::string_view name) {
   return absl::CHexEscape(name.substr(0, kNameBytesMax));
 }
 std::string Quoted(absl::string_view name) { return absl::StrCat("\"", Shown(name), "\""); }
-std::string OutputLabel(absl::string_view name) { return absl::StrCat("output ", Quoted(name)); }
 
 absl::Status CheckName(absl::string_view name) {
   const auto is_inner = [](char c) {
@@ -93,7 +92,7 @@ class GraphReader {
     for (const v1::GraphOutput& output : request_.outputs()) {
       const GraphValue* const value = names_.Find(output.name());
       const auto refuse = [&output](absl::string_view why) {
-        return absl::InvalidArgumentError(absl::StrCat(OutputLabel(output.name()), ": ", why));
+        return absl::InvalidArgumentError(absl::StrCat(GraphOutputLabel(output.name()), ": ", why));
       };
       if (value == nullptr) return refuse("no step has this name");
       if (value->is_input) return refuse("it is an input; an output is the result of a step");
@@ -163,13 +162,16 @@ class GraphReader {
 absl::StatusOr<std::optional<Residents::Terms>> ReadKeep(const v1::GraphOutput& output) {
   if (output.keep()) return Residents::Terms{.ttl_ns = output.ttl_ns(), .label = output.label()};
   if (output.ttl_ns() == 0 && output.label().empty()) return std::nullopt;
-  return absl::InvalidArgumentError(
-      absl::StrCat(OutputLabel(output.name()), ": it has a time to live or a label, and no keep"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      GraphOutputLabel(output.name()), ": it has a time to live or a label, and no keep"));
 }
 
 }  // namespace
 
 std::string GraphInputLabel(absl::string_view name) { return absl::StrCat("input ", Quoted(name)); }
+std::string GraphOutputLabel(absl::string_view name) {
+  return absl::StrCat("output ", Quoted(name));
+}
 
 absl::StatusOr<GraphWishes> ReadGraphWishes(const v1::ExecuteGraphRequest& request,
                                             const Registry& registry) {
@@ -204,6 +206,33 @@ absl::StatusOr<Problem> ReadGraph(const v1::ExecuteGraphRequest& request,
   RETURN_IF_ERROR(reader.ReadOutputs());
   RETURN_IF_ERROR(reader.CheckUses());
   return std::move(reader).Take();
+}
+
+void AddGraphChoice(const StepGraph& graph, v1::ExecuteGraphRequest* chosen) {
+  for (const Step& step : graph.steps())
+    chosen->add_steps()->set_implementation(step.row->implementation.name);
+}
+
+absl::StatusOr<ChosenGraph> ReadChosenGraph(const Registry& registry,
+                                            const DeviceProperties& device,
+                                            v1::ExecuteGraphRequest* request) {
+  const int count = request->steps_size() / 2;
+  for (int i = 0; i < count; ++i)
+    request->mutable_steps(i)->set_implementation(request->steps(count + i).implementation());
+  request->mutable_steps()->DeleteSubrange(count, count);
+  ASSIGN_OR_RETURN(const GraphWishes wishes, ReadGraphWishes(*request, registry));
+  ChosenGraph chosen;
+  ASSIGN_OR_RETURN(chosen.problem, ReadGraph(*request, wishes.steps));
+  std::vector<const Row*> rows;
+  for (size_t i = 0; i < wishes.steps.size(); ++i) {
+    const StepQuestion& step = wishes.steps[i];
+    chosen.names.push_back(std::string(step.name));
+    ASSIGN_OR_RETURN(rows.emplace_back(),
+                     registry.Select(*step.kernel, step.implementation,
+                                     chosen.problem.graph->steps()[i].problem, device));
+  }
+  chosen.problem.graph = chosen.problem.graph->With(rows);
+  return chosen;
 }
 
 }  // namespace warpcall

@@ -55,7 +55,8 @@ absl::StatusOr<int64_t> ReadWithVariants(const ExecuteDeps& deps, const std::str
 absl::string_view WithoutStar(absl::string_view name);
 absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
                                     Request* request);
-absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request);
+// Handles in `bytes` are replaced by the types and shapes of their tensors.
+absl::StatusOr<int64_t> ReadDescribe(const ExecuteDeps& deps, std::string* bytes, Request* request);
 // A manifest in which something is wrong is left to the child, whose verdict says what.
 absl::StatusOr<int64_t> ReadPush(const ExecuteDeps& deps, const std::string& bytes,
                                  Request* request);

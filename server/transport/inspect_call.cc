@@ -108,7 +108,7 @@ absl::Status InspectCall::Read() {
       case Inspection::kDescribe:
         break;
     }
-    return ReadDescribe(bytes_, &request_);
+    return ReadDescribe(*deps_, &bytes_, &request_);
   };
   ASSIGN_OR_RETURN(operand_bytes_, read());
   is_read_ = true;
@@ -174,7 +174,7 @@ void InspectCall::Cancel() {
 
 absl::StatusOr<grpc::ByteBuffer> InspectCall::ToMessage(std::string bytes) {
   KeepFindings(bytes);
-  if (kind_ == Inspection::kDescribe) {
+  if (kind_ == Inspection::kDescribe && request_.problem().graph == nullptr) {
     // The child told all but this.
     const Row& row = deps_->registry->rows()[static_cast<size_t>(request_.trace().row)];
     v1::DescribeResponse why;
@@ -219,7 +219,8 @@ void InspectCall::KeepFindings(const std::string& bytes) {
   }
   if (kind_ != Inspection::kProfile) return;
   const double occupancy = AchievedOccupancy(bytes);
-  if (occupancy >= 0) deps_->metrics->SetAchievedOccupancy(trace.row, trace.device, occupancy);
+  if (occupancy >= 0 && request_.kernel().is_named())
+    deps_->metrics->SetAchievedOccupancy(trace.row, trace.device, occupancy);
 }
 
 grpc::Status InspectCall::End(const absl::Status& status) {

@@ -7,10 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "kernels/common/saturate.h"
+#include "kernels/graph/step_graph.h"
 #include "proto/common/inspect_limits.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/profile.h"
 #include "server/transport/codec.h"
+#include "server/transport/graph_codec.h"
 #include "server/transport/inquiry.h"
 
 namespace warpcall {
@@ -19,15 +21,33 @@ namespace {
 constexpr int kIterationsDefault = 3;
 
 using google::protobuf::internal::WireFormatLite;
-constexpr uint32_t kRequestTag = WireFormatLite::MakeTag(v1::ProfileRequest::kRequestFieldNumber,
-                                                         WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr int kRequest = v1::ProfileRequest::kRequestFieldNumber;
+constexpr int kGraph = v1::ProfileRequest::kGraphFieldNumber;
+constexpr uint32_t kRequestTag =
+    WireFormatLite::MakeTag(kRequest, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kGraphTag =
+    WireFormatLite::MakeTag(kGraph, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+// The pieces of a profile's request.
+struct ProfileParts {
+  std::vector<wire::Bytes> request;
+  std::vector<wire::Bytes> graph;
+  std::string rest;
+};
 
 // A profile's request, taken apart: tensors stay where they are.
 struct CheckedProfile {
-  v1::ProfileRequest message;  // but for its request
-  bool makes_inputs = false;   // those of input_specs
+  explicit CheckedProfile(const Registry& registry) : graph(&registry) {}
+
+  CallCodec& codec() { return is_graph ? static_cast<CallCodec&>(graph) : request; }
+  const wire::SplitMessage& split() const { return is_graph ? graph.split() : request.split(); }
+
+  v1::ProfileRequest message;  // but for its request or graph
+  bool is_graph = false;
+  bool makes_inputs = false;  // those of input_specs
   bool request_path = true;
-  ExecuteCodec decoded;  // the ExecuteRequest; refers to the bytes that were read
+  ExecuteCodec request;  // the two refer to the bytes that were read
+  GraphCodec graph;
 };
 
 absl::Status NotValid() {
@@ -35,41 +55,60 @@ absl::Status NotValid() {
       "the message is not a valid ProfileRequest: protobuf cannot parse it");
 }
 
-// Finds the ExecuteRequest, which may come in several pieces that merge, and copies the rest.
-absl::Status Split(absl::string_view bytes, std::vector<wire::Bytes>* request, std::string* rest) {
+// Finds the ExecuteRequest or ExecuteGraphRequest, which may come in several pieces that merge, and
+// copies the rest.
+absl::Status Split(absl::string_view bytes, ProfileParts* parts) {
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                                             static_cast<int>(bytes.size()));
   for (;;) {
     const auto begin = static_cast<size_t>(in.CurrentPosition());
     const uint32_t tag = in.ReadTag();
     if (tag == 0) return in.ConsumedEntireMessage() ? absl::OkStatus() : NotValid();
-    if (tag == kRequestTag) {
+    if (tag == kRequestTag || tag == kGraphTag) {
       uint32_t length = 0;
       if (!in.ReadVarint32(&length)) return NotValid();
       const auto at = static_cast<size_t>(in.CurrentPosition());
       if (length > bytes.size() - at || !in.Skip(static_cast<int>(length))) return NotValid();
-      request->emplace_back(bytes.data() + at, length);
+      (tag == kGraphTag ? parts->graph : parts->request).emplace_back(bytes.data() + at, length);
       continue;
     }
     if (!WireFormatLite::SkipField(&in, tag)) return NotValid();
-    rest->append(bytes.data() + begin, static_cast<size_t>(in.CurrentPosition()) - begin);
-    if (rest->size() > wire::kHeaderBytesMax)
+    parts->rest.append(bytes.data() + begin, static_cast<size_t>(in.CurrentPosition()) - begin);
+    if (parts->rest.size() > wire::kHeaderBytesMax)
       return absl::InvalidArgumentError(absl::StrCat(
           "the ProfileRequest has more than ", wire::kHeaderBytesMax, " bytes beside its request"));
   }
 }
 
+absl::Status DecodeGraph(absl::Span<const wire::Bytes> pieces, CheckedProfile* checked) {
+  checked->is_graph = true;
+  if (checked->message.input_specs_size() > 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("there are ", checked->message.input_specs_size(),
+                     " input_specs; the inputs of a graph have data, or are handles"));
+  RETURN_IF_ERROR(checked->graph.Decode(pieces));
+  for (const v1::GraphOutput& output : checked->graph.header().outputs())
+    if (output.keep())
+      return absl::InvalidArgumentError(absl::StrCat(GraphOutputLabel(output.name()),
+                                                     ": keep is true; Profile keeps no outputs"));
+  return absl::OkStatus();
+}
+
 // Decodes the request without checking names, types and shapes. `bytes` must stay unchanged as long
 // as `checked` lives.
 absl::Status Decode(absl::string_view bytes, CheckedProfile* checked) {
-  std::vector<wire::Bytes> inner;
-  std::string rest;
-  RETURN_IF_ERROR(Split(bytes, &inner, &rest));
+  ProfileParts parts;
+  RETURN_IF_ERROR(Split(bytes, &parts));
   v1::ProfileRequest& message = checked->message;
-  if (!message.ParseFromString(rest)) return NotValid();
+  if (!message.ParseFromString(parts.rest)) return NotValid();
   RETURN_IF_ERROR(CheckCount("iterations", message.iterations(), kProfileIterationsMax));
-  RETURN_IF_ERROR(checked->decoded.Decode(inner));
-  if (checked->decoded.header().keep_outputs())
+  if (!parts.graph.empty()) {
+    if (!parts.request.empty())
+      return absl::InvalidArgumentError("there are a request and a graph; one must be absent");
+    return DecodeGraph(parts.graph, checked);
+  }
+  RETURN_IF_ERROR(checked->request.Decode(parts.request));
+  if (checked->request.header().keep_outputs())
     return absl::InvalidArgumentError("keep_outputs is true; Profile keeps no outputs");
   checked->makes_inputs = message.input_specs_size() > 0;
   checked->request_path = !checked->makes_inputs || message.request_path();
@@ -77,12 +116,12 @@ absl::Status Decode(absl::string_view bytes, CheckedProfile* checked) {
 }
 
 absl::StatusOr<Problem> ProblemOf(CheckedProfile& checked, const Op& op) {
-  const v1::ExecuteRequest& header = checked.decoded.header();
   if (!checked.makes_inputs) {
-    ASSIGN_OR_RETURN(Problem problem, checked.decoded.ToProblem(op));
-    RETURN_IF_ERROR(checked.decoded.Inputs(op, problem).status());
+    ASSIGN_OR_RETURN(Problem problem, checked.codec().ToProblem(op));
+    RETURN_IF_ERROR(checked.codec().Inputs(op, problem).status());
     return problem;
   }
+  const v1::ExecuteRequest& header = checked.request.header();
   if (header.inputs_size() > 0)
     return absl::InvalidArgumentError(absl::StrCat(
         "there are ", header.inputs_size(), " request.inputs and ",
@@ -100,18 +139,40 @@ int64_t TotalBytes(absl::Span<const TensorSpec> specs) {
 // A request is one that could be sent.
 absl::Status CheckRequestBytes(const ExecuteDeps& deps, const Problem& problem) {
   RETURN_IF_ERROR(CheckMessageBytes(deps, kInputsData, TotalBytes(problem.inputs)));
-  return CheckMessageBytes(deps, absl::StrCat("the output ", ToString(problem.outputs[0])),
-                           TotalBytes(problem.outputs));
+  const std::string outputs =
+      problem.outputs.size() > 1 ? absl::StrCat("the ", problem.outputs.size(), " outputs together")
+                                 : absl::StrCat("the output ", ToString(problem.outputs[0]));
+  return CheckMessageBytes(deps, outputs, TotalBytes(problem.outputs));
 }
 
-// Appends the beginning of a piece of the ExecuteRequest, which `more` bytes complete.
-void AppendPiece(absl::string_view begin, size_t more, std::string* bytes) {
-  using google::protobuf::io::CodedOutputStream;
-  uint8_t prefix[20];
-  uint8_t* end = CodedOutputStream::WriteTagToArray(kRequestTag, prefix);
-  end = CodedOutputStream::WriteVarint64ToArray(begin.size() + more, end);
-  bytes->append(prefix, end);
-  bytes->append(begin.data(), begin.size());
+// Appends the message but for its inputs.
+void AppendHeader(const CheckedProfile& checked, std::string* bytes) {
+  v1::ProfileRequest header = checked.message;
+  if (checked.is_graph) {
+    *header.mutable_graph() = checked.graph.header();
+    header.mutable_graph()->clear_inputs();
+  } else {
+    *header.mutable_request() = checked.request.header();
+    header.mutable_request()->clear_inputs();
+  }
+  header.AppendToString(bytes);
+}
+
+// Appends an input, except its data, which must follow at once.
+void AppendInputPrefix(const CheckedProfile& checked, size_t number, const TensorSpec& spec,
+                       std::string* bytes) {
+  const wire::TensorPrefix prefix = {static_cast<int>(spec.data_type), spec.dims, spec.bytes()};
+  std::string input;
+  if (!checked.is_graph) {
+    wire::AppendTensorPrefix(wire::kExecuteRequestInputs, prefix, &input);
+    return wire::AppendMessage(kRequest, input, spec.bytes(), bytes);
+  }
+  v1::GraphInput named;
+  named.set_name(checked.graph.header().inputs(static_cast<int>(number)).name());
+  std::string content = named.SerializeAsString();
+  wire::AppendTensorPrefix(v1::GraphInput::kTensorFieldNumber, prefix, &content);
+  wire::AppendMessage(v1::ExecuteGraphRequest::kInputsFieldNumber, content, spec.bytes(), &input);
+  wire::AppendMessage(kGraph, input, spec.bytes(), bytes);
 }
 
 // Copies a tensor from its device, as Get does.
@@ -153,12 +214,12 @@ absl::Status AppendResident(const HandlesOfProfile& profile, const ResidentUse& 
 
 absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
                                     Request* request) {
-  CheckedProfile checked;
+  CheckedProfile checked(*deps.registry);
   RETURN_IF_ERROR(Decode(bytes, &checked));
   RETURN_IF_ERROR(
-      checked.decoded.FindResidents(&deps.engine->residents(), request->caller()->name));
+      checked.codec().FindResidents(&deps.engine->residents(), request->caller()->name));
   CallSpec spec;
-  ASSIGN_OR_RETURN(spec, checked.decoded.Spec());
+  ASSIGN_OR_RETURN(spec, checked.codec().Spec());
   RETURN_IF_ERROR(request->ReadKernel(std::move(spec)));
   ASSIGN_OR_RETURN(Problem stated, ProblemOf(checked, *request->kernel().op));
   request->SetProblem(std::move(stated));
@@ -169,22 +230,16 @@ absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& 
 }
 
 absl::Status FetchResidents(const HandlesOfProfile& profile, std::string* bytes) {
-  CheckedProfile checked;
+  CheckedProfile checked(*profile.deps->registry);
   RETURN_IF_ERROR(Decode(*bytes, &checked));
-  std::string fetched = checked.message.SerializeAsString();
-  v1::ExecuteRequest* const header = checked.decoded.mutable_header();
-  header->clear_inputs();
-  AppendPiece(header->SerializeAsString(), 0, &fetched);
-  for (size_t i = 0; i < checked.decoded.input_count(); ++i) {
-    const TensorSpec& spec = profile.request.problem().inputs[i];
-    std::string prefix;
-    wire::AppendTensorPrefix(wire::kExecuteRequestInputs,
-                             {static_cast<int>(spec.data_type), spec.dims, spec.bytes()}, &prefix);
-    AppendPiece(prefix, spec.bytes(), &fetched);
-    const absl::Span<const ResidentUse> uses = profile.request.uses();
+  std::string fetched;
+  AppendHeader(checked, &fetched);
+  const absl::Span<const ResidentUse> uses = profile.request.uses();
+  for (size_t i = 0; i < checked.split().tensor_data.size(); ++i) {
+    AppendInputPrefix(checked, i, profile.request.problem().inputs[i], &fetched);
     if (i < uses.size() && uses[i].content() != nullptr)
       RETURN_IF_ERROR(AppendResident(profile, uses[i], &fetched));
-    for (const wire::Bytes& piece : checked.decoded.data(i).pieces)
+    for (const wire::Bytes& piece : checked.split().tensor_data[i].pieces)
       fetched.append(piece.data(), piece.size());
   }
   *bytes = std::move(fetched);
@@ -193,8 +248,12 @@ absl::Status FetchResidents(const HandlesOfProfile& profile, std::string* bytes)
 
 void AppendProfileChoice(const Request& request, std::string* bytes) {
   v1::ProfileRequest chosen;
-  chosen.mutable_request()->set_request_id(request.request_id());
-  chosen.mutable_request()->set_implementation(request.row().implementation.name);
+  if (request.problem().graph != nullptr) {
+    AddGraphChoice(*request.problem().graph, chosen.mutable_graph());
+  } else {
+    chosen.mutable_request()->set_request_id(request.request_id());
+    chosen.mutable_request()->set_implementation(request.row().implementation.name);
+  }
   chosen.AppendToString(bytes);
 }
 
@@ -212,24 +271,49 @@ double AchievedOccupancy(const std::string& response) {
   return weight > 0 ? weighted / weight : -1;
 }
 
+namespace {
+
+absl::Status PlanProfile(const Registry& registry, const DeviceProperties& device,
+                         CheckedProfile* checked, inspect::ProfilePlan* plan) {
+  const v1::ExecuteRequest& header = checked->request.header();
+  ASSIGN_OR_RETURN(plan->kernel, registry.Find(header.kernel()));
+  ASSIGN_OR_RETURN(plan->problem, ProblemOf(*checked, *plan->kernel->op));
+  ASSIGN_OR_RETURN(plan->row,
+                   registry.Select(*plan->kernel, header.implementation(), plan->problem, device));
+  plan->request_id = header.request_id();
+  return absl::OkStatus();
+}
+
+absl::Status PlanGraphProfile(const Registry& registry, const DeviceProperties& device,
+                              CheckedProfile* checked, inspect::ProfilePlan* plan) {
+  ASSIGN_OR_RETURN(const ChosenGraph chosen, checked->graph.ReadChosen(device));
+  plan->kernel = &GraphKernel(registry);
+  plan->problem = chosen.problem;
+  RETURN_IF_ERROR(checked->graph.Inputs(*plan->kernel->op, plan->problem).status());
+  plan->step_names = chosen.names;
+  ASSIGN_OR_RETURN(plan->row, registry.Select(*plan->kernel, "", plan->problem, device));
+  plan->request_id = checked->graph.header().request_id();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_ptr<Device> device,
                                           const std::string& bytes, absl::string_view traceparent) {
-  CheckedProfile checked;
+  CheckedProfile checked(registry);
   RETURN_IF_ERROR(Decode(bytes, &checked));
-  const v1::ExecuteRequest& header = checked.decoded.header();
   inspect::ProfilePlan plan;
-  ASSIGN_OR_RETURN(plan.kernel, registry.Find(header.kernel()));
-  ASSIGN_OR_RETURN(plan.problem, ProblemOf(checked, *plan.kernel->op));
-  ASSIGN_OR_RETURN(plan.row, registry.Select(*plan.kernel, header.implementation(), plan.problem,
-                                             device->properties()));
-  for (size_t i = 0; i < checked.decoded.input_count(); ++i)
-    plan.inputs.push_back(checked.decoded.data(i).pieces);
+  if (checked.is_graph)
+    RETURN_IF_ERROR(PlanGraphProfile(registry, device->properties(), &checked, &plan));
+  else
+    RETURN_IF_ERROR(PlanProfile(registry, device->properties(), &checked, &plan));
+  for (const wire::FragmentedBytes& data : checked.split().tensor_data)
+    plan.inputs.push_back(data.pieces);
   plan.seed = checked.message.seed();
   plan.request_path = checked.request_path;
   plan.iterations =
       checked.message.iterations() > 0 ? checked.message.iterations() : kIterationsDefault;
   plan.trace = checked.message.trace();
-  plan.request_id = header.request_id();
   plan.traceparent = std::string(traceparent);
   ASSIGN_OR_RETURN(const v1::ProfileResponse response,
                    inspect::RunProfile(registry, std::move(device), plan));

@@ -54,7 +54,8 @@ def load_messages(pack):
     names = ["ExecuteRequest", "ExecuteResponse", "ListKernelsRequest", "ListKernelsResponse",
              "ListDevicesRequest", "ListDevicesResponse", "PutRequest", "PutResponse", "GetRequest",
              "GetResponse", "FreeRequest", "FreeResponse", "ExecuteGraphRequest",
-             "ExecuteGraphResponse"]
+             "ExecuteGraphResponse", "ProfileRequest", "ProfileResponse", "DescribeRequest",
+             "DescribeResponse"]
     types = {name: class_of(pool.FindMessageTypeByName("warpcall.v1." + name), pool)
              for name in names}
     return collections.namedtuple("Messages", names)(**types)
@@ -385,6 +386,8 @@ class Client:
         self.execute = method("Execute", messages.ExecuteRequest, messages.ExecuteResponse)
         self.execute_graph = method("ExecuteGraph", messages.ExecuteGraphRequest,
                                     messages.ExecuteGraphResponse)
+        self.profile = method("Profile", messages.ProfileRequest, messages.ProfileResponse)
+        self.describe = method("Describe", messages.DescribeRequest, messages.DescribeResponse)
         self.list_kernels = method("ListKernels", messages.ListKernelsRequest,
                                    messages.ListKernelsResponse)
         self.list_devices = method("ListDevices", messages.ListDevicesRequest,

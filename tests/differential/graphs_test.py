@@ -243,6 +243,89 @@ class GraphsTest(unittest.TestCase):
         self.assertTrue(eventually(lambda: ended() >= 1))
         self.client.execute_graph(self.request(), timeout=60)
 
+    # ---- inspections ----------------------------------------------------------------------------
+
+    def described(self, change=lambda graph: None):
+        request = self.messages.DescribeRequest(graph=self.request())
+        request.graph.inputs[0].tensor.ClearField("data")
+        change(request)
+        return self.client.describe(request)
+
+    def test_describe(self):
+        handle = self.client.put(FLOAT32, [2, 3], bytes(24)).handle
+        def by_handle(request):
+            del request.graph.inputs[0].tensor.shape[:]
+            request.graph.inputs[0].tensor.data_type = 0
+            request.graph.inputs[0].tensor.handle = handle
+        for response in (self.described(), self.described(by_handle)):
+            facts = [(step.name, step.kernel, step.result_bytes, step.is_intermediate, step.fuses_with,
+                      step.fused_saves_bytes) for step in response.steps]
+            self.assertEqual(facts, [("h", "gelu", 24, True, "y", 48), ("y", "softmax", 24, False, "", 0)])
+            self.assertTrue({step.implementation for step in response.steps} <= {"cpu", "manual", "library"})
+            self.assertEqual((response.device, response.intermediate_bytes, response.implementation), ("cpu", 256, ""))
+            self.assertEqual(response.launch.bytes_moved, 4 * 24)
+            self.assertEqual([step.launch.bytes_moved for step in response.steps], [48, 48])
+        self.assertEqual(self.client.free(handle).bytes, 24)
+
+    def test_describe_says_what_no_fused_step_would_save(self):
+        def two_readers(request):
+            request.graph.steps.add(name="z", kernel="gelu", inputs=["h"])
+            request.graph.outputs.add(name="z")
+        def another_axis(request):
+            request.graph.steps[1].attributes["axis"].int_value = 0
+        def output(request):
+            request.graph.outputs.add(name="h")
+        def product(request):
+            request.graph.steps[1].kernel = "matmul"
+            request.graph.steps[1].inputs.append("h")
+            request.graph.steps[1].attributes["transpose_b"].bool_value = True
+        for change in (two_readers, another_axis, output, product):
+            self.assertEqual([step.fuses_with for step in self.described(change).steps][:2], ["", ""], change)
+
+    def test_profile(self):
+        handle = self.client.put(FLOAT32, [2, 3], bytes(24)).handle
+        for by_handle in (False, True):
+            request = self.messages.ProfileRequest(graph=self.request(), iterations=3, trace=True)
+            if by_handle:
+                request.graph.inputs[0].tensor.Clear()
+                request.graph.inputs[0].tensor.handle = handle
+            response = self.client.profile(request)
+            rows = {(row.step, row.name, row.calls) for row in response.rows if row.kind == "kernel"}
+            self.assertEqual(rows, {("h", "gelu", 3), ("y", "softmax", 3)})
+            self.assertEqual((response.iterations, response.device), (3, "cpu"))
+            names = [event["name"] for event in json.loads(response.trace_json)["traceEvents"]]
+            self.assertEqual((names.count("h: gelu"), names.count("y: softmax")), (3, 3))
+        self.assertEqual(self.client.free(handle).bytes, 24)
+
+    def test_inspections_that_are_refused(self):
+        def refused(code, message, call):
+            with self.assertRaises(grpc.RpcError) as raised:
+                call()
+            self.assertEqual((raised.exception.code(), raised.exception.details()), (code, message))
+        def data(request):
+            request.graph.inputs[0].tensor.data = bytes(24)
+        refused(INVALID, 'input "x" has 24 bytes of data; Describe takes a type and a shape, or a handle',
+                lambda: self.described(data))
+        def kernel(request):
+            request.kernel = "gelu"
+        refused(INVALID, "beside a graph there is a kernel, an implementation, inputs, attributes or a device; a graph "
+                         "has its own", lambda: self.described(kernel))
+        def unneeded(request):
+            request.graph.steps.add(name="z", kernel="gelu", inputs=["h"])
+        refused(INVALID, 'step "z": no output needs it', lambda: self.described(unneeded))
+        profile = lambda **fields: self.client.profile(self.messages.ProfileRequest(graph=graph, **fields))
+        graph = self.request()
+        graph.outputs[0].keep = True
+        refused(INVALID, 'output "y": keep is true; Profile keeps no outputs', profile)
+        graph = self.request()
+        refused(INVALID, "there are a request and a graph; one must be absent",
+                lambda: profile(request=self.messages.ExecuteRequest(kernel="gelu")))
+        specs = [{"data_type": FLOAT32, "shape": [2, 3]}]
+        refused(INVALID, "there are 1 input_specs; the inputs of a graph have data, or are handles",
+                lambda: profile(input_specs=specs))
+        graph.inputs[0].tensor.data = b"1234"
+        refused(INVALID, 'input "x": 4 bytes of data, but float32[2,3] takes 24', profile)
+
     def test_data_and_handles(self):
         def short(request):
             request.inputs[0].tensor.data = b"1234"

@@ -1,9 +1,5 @@
 #include "client/cpp/codec/graph_codec.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/wire_format_lite.h>
-
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -18,8 +14,6 @@
 
 namespace warpcall::client {
 namespace {
-
-using google::protobuf::internal::WireFormatLite;
 
 void ToProto(const GraphStep& step, v1::GraphStep* out) {
   out->set_name(step.name);
@@ -46,12 +40,8 @@ void AppendInputPrefix(const GraphInput& input, std::string* out) {
   wire::AppendTensorPrefix(
       v1::GraphInput::kTensorFieldNumber,
       {static_cast<int>(tensor.data_type()), tensor.shape(), tensor.data().size()}, &content);
-  google::protobuf::io::StringOutputStream stream(out);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.WriteTag(WireFormatLite::MakeTag(v1::ExecuteGraphRequest::kInputsFieldNumber,
-                                         WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
-  coded.WriteVarint64(content.size() + tensor.data().size());
-  coded.WriteString(content);
+  wire::AppendMessage(v1::ExecuteGraphRequest::kInputsFieldNumber, content, tensor.data().size(),
+                      out);
 }
 
 GraphStepResult FromProto(const v1::GraphStepResult& step) {
