@@ -387,13 +387,23 @@ void Request::Count(const absl::Status& end) {
 }
 
 void Request::WarnOfReference() const {
-  if (deps_->parts.reference_watch == nullptr || !trace_.ran ||
-      trace_.auto_choice == AutoChoice::kNone || row().implementation.family != Family::kReference)
+  if (deps_->parts.reference_watch == nullptr || !trace_.ran) return;
+  if (steps_.empty()) {
+    if (trace_.auto_choice != AutoChoice::kNone) WarnOfReference(*kernel_, row());
     return;
-  const int64_t requests = deps_->parts.reference_watch->Count(kernel_->id, deps_->clock());
+  }
+  WARPCALL_CHECK(trace_.graph != nullptr, trace_.row);
+  for (size_t i = 0; i < steps_.size(); ++i)
+    if (Registry::IsAuto(steps_[i].implementation))
+      WarnOfReference(*steps_[i].kernel, *trace_.graph->graph->steps()[i].row);
+}
+
+void Request::WarnOfReference(const Kernel& kernel, const Row& row) const {
+  if (row.implementation.family != Family::kReference) return;
+  const int64_t requests = deps_->parts.reference_watch->Count(kernel.id, deps_->clock());
   if (requests > 0)
     Log(LogLevel::kWarning, "the float64 reference serves requests that named no implementation",
-        {{"kernel", kernel_->op->name}, {"requests", requests}, {"request_id", request_id()}});
+        {{"kernel", kernel.op->name}, {"requests", requests}, {"request_id", request_id()}});
 }
 
 grpc::Status Request::End(const absl::Status& status) {

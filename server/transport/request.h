@@ -197,6 +197,7 @@ class Request {
   absl::Status Take(absl::StatusOr<Candidate> found);
   // Warns if the float64 reference served the request although the client did not name it.
   void WarnOfReference() const;
+  void WarnOfReference(const Kernel& kernel, const Row& row) const;
   // PERMISSION_DENIED for a kernel, a row or a device that the request names and its caller may not
   // use.
   absl::Status CheckPolicy() const;

@@ -120,6 +120,30 @@ TEST(SelfTest, AReferenceThatServesInTheirPlaceIsToldOf) {
   EXPECT_THAT(log, Not(HasSubstr("requests=2")));
 }
 
+TEST(SelfTest, AReferenceThatServesAStepIsToldOf) {
+  ServerProcess server(kFlags);
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  v1::ExecuteGraphRequest request;
+  v1::GraphInput& input = *request.add_inputs();
+  input.set_name("x");
+  *input.mutable_tensor() = FloatTensor(16);
+  for (const char* const implementation : {"reference", ""}) {
+    v1::GraphStep& step = *request.add_steps();
+    step.set_name(absl::StrCat("y", request.steps_size()));
+    step.set_kernel("broken");
+    step.set_implementation(implementation);
+    step.add_inputs("x");
+    request.add_outputs()->set_name(step.name());
+  }
+  grpc::ClientContext context;
+  v1::ExecuteGraphResponse response;
+  const grpc::Status status = stub->ExecuteGraph(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(server.Stop(), 0);
+  EXPECT_THAT(server.log(), HasSubstr("serves requests that named no implementation\" "
+                                      "kernel=broken requests=1 "));
+}
+
 TEST(SelfTest, InspectionsDoNotOfferThemEither) {
   ServerProcess server(kFlags);
   const auto stub = v1::KernelService::NewStub(Connect(server.address()));
