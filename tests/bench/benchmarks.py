@@ -5,7 +5,7 @@
     benchmarks.py draw                 makes docs/speed.svg and README's figures from BENCHMARKS.md
     benchmarks.py check                exit status 1 where `draw` would change something
 
-TABLE is transport, transport-gpu, serving, perf-analyzer, python, cpu-kernels, gpu-kernels, peers or peers-h100;
+TABLE is transport, transport-gpu, serving, perf-analyzer, python, cpu-kernels, gpu-kernels, peers, peers-h100 or graphs;
 BENCHMARKS.md says which program's output each takes.
 """
 

@@ -57,7 +57,7 @@ void PrintRow(const std::string& graph, const char* contender, const Times& time
   const auto cell = [](const std::vector<double>& us) {
     return us.empty() ? std::string("–") : absl::StrCat(std::round(Median(us) * 10) / 10);
   };
-  std::printf("| %s | %s | %s | %s | %s |\n", graph.c_str(), contender,
+  std::printf("| %s | %s | %s | – | %s | %s |\n", graph.c_str(), contender,
               cell(times.device_us).c_str(), cell(times.server_us).c_str(),
               cell(times.call_us).c_str());
 }
@@ -81,7 +81,9 @@ class GraphBench {
     testing::ServerProcess server({"--log_level=warning"});
     server.AwaitRows();
     client_ = std::make_unique<client::Client>(server.address());
-    std::printf("| graph | contender | device, us | in the server, us | call, us |\n|---|---|---|---|---|\n");
+    std::printf(
+        "| graph | contender | device, us | in a row, us | in the server, us | call, us |\n"
+        "|---|---|---|---|---|---|\n");
     RETURN_IF_ERROR(MeasureLayers());
     RETURN_IF_ERROR(MeasureBlock());
     RETURN_IF_ERROR(MeasureSmallSteps());
@@ -176,11 +178,11 @@ class GraphBench {
   absl::Status Measure(Case graph, const std::vector<Tensor>& weights) {
     client::GraphRequest timed = graph.request;
     timed.step_times = true;
-    ASSIGN_OR_RETURN(const std::unique_ptr<Caller> echo,
-                     NewCaller({.kind = ContenderKind::kEcho,
-                                .address = echo_address_,
-                                .call = {.kernel = "identity",
-                                         .inputs = {graph.request.inputs[0].tensor}}}));
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<Caller> echo,
+        NewCaller({.kind = ContenderKind::kEcho,
+                   .address = echo_address_,
+                   .call = {.kernel = "identity", .inputs = {graph.request.inputs[0].tensor}}}));
     Times replayed;
     Times launched;
     Times steps;
@@ -254,16 +256,17 @@ class GraphBench {
     RETURN_IF_ERROR(AddWeight("b1", {n}, &graph));
     RETURN_IF_ERROR(AddWeight("scale", {n}, &graph));
     RETURN_IF_ERROR(AddWeight("shift", {n}, &graph));
-    graph.request.steps = {{.name = "h",
-                            .kernel = "linear",
-                            .inputs = {"x", "w0", "b0"},
-                            .attributes = {{"activation", std::string("gelu")}}},
-                           {.name = "y", .kernel = "linear", .inputs = {"h", "w1", "b1"}},
-                           {.name = "sum",
-                            .kernel = "fused",
-                            .inputs = {"x", "y"},
-                            .attributes = {{"expression", std::string("x0 + x1")}}},
-                           {.name = "out", .kernel = "layernorm", .inputs = {"sum", "scale", "shift"}}};
+    graph.request.steps = {
+        {.name = "h",
+         .kernel = "linear",
+         .inputs = {"x", "w0", "b0"},
+         .attributes = {{"activation", std::string("gelu")}}},
+        {.name = "y", .kernel = "linear", .inputs = {"h", "w1", "b1"}},
+        {.name = "sum",
+         .kernel = "fused",
+         .inputs = {"x", "y"},
+         .attributes = {{"expression", std::string("x0 + x1")}}},
+        {.name = "out", .kernel = "layernorm", .inputs = {"sum", "scale", "shift"}}};
     graph.request.outputs.push_back({.name = "out"});
     return Measure(std::move(graph), {});
   }

@@ -3,10 +3,11 @@ of its table.
 
     graph_peers.py
 
-Run it after that program on the same machine, since only figures of one machine at one time compare. "device": the time
-of one of CALLS calls in a row, by CUDA events, which hides what a CPU needs to launch them wherever that takes less
-time than the GPU. "call": one call by the clock, until the GPU is done. Contenders take turns; the figures are medians.
-A result that differs from PyTorch's is not reported.
+Run it after that program on the same machine, since only figures of one machine at one time compare. "device": one call
+after a pause, as a server's requests come, between CUDA events, less what lies between two events with nothing between
+them. "in a row": one of CALLS calls, by events, which hides what a CPU needs to launch them wherever that takes less time
+than the GPU. "call": one call by the clock, until the GPU is done. Contenders take turns; the figures are medians. A
+result that differs from PyTorch's is not reported.
 """
 
 import statistics
@@ -16,6 +17,8 @@ import torch
 import torch.nn.functional as F
 
 ROUNDS, CALLS = 20, 50
+# As long as a client of the server takes from one call to the next.
+PAUSE_SECONDS = 500e-6
 WARMUP_CALLS = 5
 # The relative error (Euclidean) of a right result against PyTorch's is below this.
 ERROR_MAX = 2e-2
@@ -95,14 +98,24 @@ def contenders(x, run, by_cublaslt):
     return made
 
 
-def device_us(function, x):
+def events_us(function, x, calls):
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    for _ in range(CALLS):
+    for _ in range(calls):
         function(x)
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end) * 1e3 / CALLS
+    return begin.elapsed_time(end) * 1e3 / max(calls, 1)
+
+
+def device_us(function, x):
+    """One call after a pause, and two events without one."""
+    times = []
+    for calls in (1, 0):
+        torch.cuda.synchronize()
+        time.sleep(PAUSE_SECONDS)
+        times.append(events_us(function, x, calls))
+    return times
 
 
 def call_us(function, x):
@@ -123,15 +136,20 @@ def measure(name, x, run, by_cublaslt):
         if not error <= ERROR_MAX:
             print(f"{name}: {contender} is wrong: |y - PyTorch's| / |PyTorch's| is {error:.2g}")
             del functions[contender]
-    times = {contender: ([], []) for contender in functions}
+    times = {contender: ([], [], [], []) for contender in functions}
     for _ in range(ROUNDS):
         for contender, function in functions.items():
             for _ in range(WARMUP_CALLS):
                 function(x)
-            times[contender][0].append(device_us(function, x))
-            times[contender][1].extend(call_us(function, x) for _ in range(5))
-    for contender, (device, call) in times.items():
-        print(f"| {name} | {contender} | {statistics.median(device):.1f} | – | {statistics.median(call):.1f} |", flush=True)
+            device, nothing, row, call = times[contender]
+            for _ in range(5):
+                for samples, us in zip((device, nothing), device_us(function, x), strict=True):
+                    samples.append(us)
+                call.append(call_us(function, x))
+            row.append(events_us(function, x, CALLS))
+    for contender, samples in times.items():
+        device, nothing, row, call = map(statistics.median, samples)
+        print(f"| {name} | {contender} | {device - nothing:.1f} | {row:.1f} | – | {call:.1f} |", flush=True)
 
 
 def main():
