@@ -135,6 +135,20 @@ class GraphBench {
     return absl::OkStatus();
   }
 
+  // The least that a call does with as many bytes.
+  absl::Status Identity(const Tensor& x, Times* times) {
+    client::Call call{.kernel = "identity", .inputs = {x}};
+    call.options.device = device_;
+    for (int i = 0; i < sizes_.calls / kRounds; ++i) {
+      const absl::Time start = absl::Now();
+      ASSIGN_OR_RETURN(const client::Result result, client_->Execute(call));
+      times->call_us.push_back(absl::ToDoubleMicroseconds(absl::Now() - start));
+      times->server_us.push_back(Us(result.timing.total_ns));
+      times->device_us.push_back(Us(result.timing.kernel_ns));
+    }
+    return absl::OkStatus();
+  }
+
   // With step_times a graph is launched and each step has a time of its own.
   absl::Status Timed(const client::GraphRequest& request, bool is_counted, Times* times) {
     ASSIGN_OR_RETURN(const client::GraphResponse response, client_->ExecuteGraph(request));
@@ -188,6 +202,7 @@ class GraphBench {
     Times steps;
     Times by_handle;
     Times sent;
+    Times identity;
     Times echoed;
     bool is_replayed = false;
     for (int round = 0; round < kRounds; ++round) {
@@ -199,6 +214,7 @@ class GraphBench {
       RETURN_IF_ERROR(Chain(graph, {}, &by_handle));
       RETURN_IF_ERROR(Launched(graph.request, &graph, &launched));
       if (!weights.empty()) RETURN_IF_ERROR(Chain(graph, weights, &sent));
+      RETURN_IF_ERROR(Identity(graph.request.inputs[0].tensor, &identity));
       for (int i = 0; i < sizes_.calls / kRounds; ++i) {
         const absl::Time start = absl::Now();
         RETURN_IF_ERROR(echo->Call());
@@ -210,6 +226,7 @@ class GraphBench {
     PrintRow(graph.name, "its steps, timed one by one", steps);
     PrintRow(graph.name, "a call for each step", by_handle);
     if (!weights.empty()) PrintRow(graph.name, "a call for each step, weights sent", sent);
+    PrintRow(graph.name, "identity of the input, by Execute", identity);
     PrintRow(graph.name, "gRPC echo of the input", echoed);
     std::fflush(stdout);
     return client_->Free(graph.handles).status();
