@@ -5,6 +5,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/calls/benchmark.h"
@@ -18,6 +19,7 @@
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/codec/inspect_codec.h"
 #include "client/cpp/codec/resident_codec.h"
+#include "client/cpp/codec/values.h"
 #include "client/cpp/rpc/address.h"
 #include "client/cpp/rpc/channel.h"
 #include "client/cpp/rpc/connections.h"
@@ -41,6 +43,21 @@ absl::Status CheckTrace(const std::string& traceparent) {
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("traceparent is \"", absl::CEscape(traceparent),
                                                  "\"; it must be of the form ", kForm));
+}
+
+// An older server, which does not know the graph, sees a kernel without a name.
+absl::Status OfGraph(const absl::Status& status) {
+  if (!absl::IsNotFound(status) || !absl::StartsWith(status.message(), "kernel \"\""))
+    return status;
+  return absl::UnimplementedError(
+      "the server neither describes nor profiles graphs: it is older than this client; a newer "
+      "warpcalld is needed");
+}
+
+std::vector<Tensor> TensorsOf(const GraphRequest& graph) {
+  std::vector<Tensor> tensors;
+  for (const GraphInput& input : graph.inputs) tensors.push_back(input.tensor);
+  return tensors;
 }
 
 }  // namespace
@@ -88,14 +105,35 @@ class Client::Impl {
     RETURN_IF_ERROR(options_status());
     RETURN_IF_ERROR(CheckTrace(request.traceparent));
     const absl::Time start = absl::Now();
-    const CallTerms terms = {connections_.Deadline(start, request.timeout), request.cancellation,
-                             request.traceparent};
-    std::vector<Tensor> inputs;
-    for (const GraphInput& input : request.inputs) inputs.push_back(input.tensor);
+    const CallTerms terms = GraphTerms(request, start);
     absl::StatusOr<GraphResponse> response = Restoring<GraphResponse>(
-        inputs, terms, [&] { return ExecuteGraphOnce(&connections_, request, terms); });
+        TensorsOf(request), terms, [&] { return ExecuteGraphOnce(&connections_, request, terms); });
     if (response.ok()) response->wall = absl::Now() - start;
     return response;
+  }
+
+  absl::StatusOr<ProfileReport> Profile(const ProfileCall& call) {
+    const CallTerms terms =
+        TermsOf(call.call.options, connections_.Deadline(absl::Now(), call.call.options.timeout));
+    const auto encode = [&](const auto& owner) { return EncodeProfile(call, owner); };
+    ASSIGN_OR_RETURN(const Reply reply, CallWithInputs(kProfile, call.call.inputs, terms, encode));
+    return DecodeProfile(reply.fragments);
+  }
+
+  absl::StatusOr<ProfileReport> ProfileGraph(const ProfileGraphCall& call) {
+    const auto encode = [&](const auto& owner) { return EncodeProfileGraph(call, owner); };
+    const auto reply = CallWithGraph(kProfile, call.graph, encode);
+    if (!reply.ok()) return OfGraph(reply.status());
+    return DecodeProfile(reply->fragments);
+  }
+
+  absl::StatusOr<Description> DescribeGraph(const GraphRequest& graph) {
+    const auto encode = [&](const auto&) {
+      return std::vector{OwnedPiece(EncodeDescribeGraph(graph))};
+    };
+    const auto reply = CallWithGraph(kDescribe, graph, encode);
+    if (!reply.ok()) return OfGraph(reply.status());
+    return DecodeDescribe(reply->fragments);
   }
 
   // From memory to memory.
@@ -189,6 +227,37 @@ class Client::Impl {
   }
 
  private:
+  CallTerms GraphTerms(const GraphRequest& graph, absl::Time start) const {
+    return {connections_.Deadline(start, graph.timeout), graph.cancellation, graph.traceparent};
+  }
+
+  // Makes a message. Whoever reads borrowed bytes holds `borrowed_owner`.
+  using Encode =
+      absl::FunctionRef<std::vector<Piece>(const std::shared_ptr<const void>& borrowed_owner)>;
+
+  // A call that is never cut, with retries, whose message has `inputs`. On return, borrowed bytes
+  // are no longer read.
+  absl::StatusOr<Reply> CallWithInputs(const char* method, absl::Span<const Tensor> inputs,
+                                       const CallTerms& terms, Encode encode) {
+    RETURN_IF_ERROR(options_status());
+    RETURN_IF_ERROR(CheckTrace(terms.traceparent));
+    return Restoring<Reply>(inputs, terms, [&]() -> absl::StatusOr<Reply> {
+      BorrowedBytes borrowed;
+      std::vector<Piece> message = encode(borrowed.owner());
+      int attempts = 0;
+      Reply reply = connections_.Call(connections_.Next(), {method, message, terms}, &attempts);
+      message.clear();
+      borrowed.WaitUntilReleased();
+      RETURN_IF_ERROR(reply.status);
+      return reply;
+    });
+  }
+
+  absl::StatusOr<Reply> CallWithGraph(const char* method, const GraphRequest& graph,
+                                      Encode encode) {
+    return CallWithInputs(method, TensorsOf(graph), GraphTerms(graph, absl::Now()), encode);
+  }
+
   // Returns what `make` returns, a call with `inputs`. If the server has lost some, puts them again
   // and has it made a second time.
   template <typename Response>
@@ -342,14 +411,11 @@ absl::Status Client::BenchmarkStream(const BenchmarkCall& call, const BenchmarkW
 }
 
 absl::StatusOr<ProfileReport> Client::Profile(const ProfileCall& call) {
-  BorrowedBytes borrowed;
-  std::vector<Piece> message = EncodeProfile(call, borrowed.owner());
-  const absl::StatusOr<Reply> reply =
-      impl_->CallMethod(kProfile, message, call.call.options.timeout);
-  message.clear();
-  borrowed.WaitUntilReleased();
-  RETURN_IF_ERROR(reply.status());
-  return DecodeProfile(reply->fragments);
+  return impl_->Profile(call);
+}
+
+absl::StatusOr<ProfileReport> Client::ProfileGraph(const ProfileGraphCall& call) {
+  return impl_->ProfileGraph(call);
 }
 
 absl::StatusOr<Description> Client::Describe(const DescribeCall& call) {
@@ -358,6 +424,10 @@ absl::StatusOr<Description> Client::Describe(const DescribeCall& call) {
   ASSIGN_OR_RETURN(const Reply reply,
                    impl_->CallMethod(kDescribe, absl::MakeConstSpan(&piece, 1), call.timeout));
   return DecodeDescribe(reply.fragments);
+}
+
+absl::StatusOr<Description> Client::DescribeGraph(const GraphRequest& graph) {
+  return impl_->DescribeGraph(graph);
 }
 
 absl::StatusOr<PushVerdict> Client::Push(const PushCall& call, const PushWatch& watch) {

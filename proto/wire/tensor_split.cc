@@ -101,7 +101,6 @@ void AppendMessage(int field, absl::Span<const char> message, size_t more, std::
 }
 
 void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::string* out) {
-  WARPCALL_DCHECK(tensor_field > 0, tensor_field);
   size_t shape_bytes = 0;
   for (int64_t dim : prefix.shape) shape_bytes += VarintBytes(static_cast<uint64_t>(dim));
   std::string fields;
@@ -112,9 +111,7 @@ void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::strin
   for (int64_t dim : prefix.shape) AppendVarint(static_cast<uint64_t>(dim), &fields);
   AppendVarint(Tag(kTensorData, kLength), &fields);
   AppendVarint(prefix.data_bytes, &fields);
-  AppendVarint(Tag(static_cast<uint32_t>(tensor_field), kLength), out);
-  AppendVarint(fields.size() + prefix.data_bytes, out);
-  *out += fields;
+  AppendMessage(tensor_field, fields, prefix.data_bytes, out);
 }
 
 }  // namespace warpcall::wire

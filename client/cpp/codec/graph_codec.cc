@@ -1,6 +1,7 @@
 #include "client/cpp/codec/graph_codec.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -44,6 +45,17 @@ void AppendInputPrefix(const GraphInput& input, std::string* out) {
                       out);
 }
 
+// Everything but the inputs.
+v1::ExecuteGraphRequest ToProto(const GraphRequest& request) {
+  v1::ExecuteGraphRequest message;
+  for (const GraphStep& step : request.steps) ToProto(step, message.add_steps());
+  for (const GraphOutput& output : request.outputs) ToProto(output, message.add_outputs());
+  message.set_device(request.device);
+  message.set_request_id(request.request_id);
+  message.set_step_times(request.step_times);
+  return message;
+}
+
 GraphStepResult FromProto(const v1::GraphStepResult& step) {
   return {.name = step.name(),
           .implementation = step.implementation(),
@@ -85,14 +97,8 @@ absl::StatusOr<std::vector<Tensor>> DecodeOutputs(const v1::ExecuteGraphResponse
 
 std::vector<Piece> EncodeGraph(const GraphRequest& request,
                                const std::shared_ptr<const void>& borrowed_owner) {
-  v1::ExecuteGraphRequest message;
-  for (const GraphStep& step : request.steps) ToProto(step, message.add_steps());
-  for (const GraphOutput& output : request.outputs) ToProto(output, message.add_outputs());
-  message.set_device(request.device);
-  message.set_request_id(request.request_id);
-  message.set_step_times(request.step_times);
   // Fields may come in any order, so what is small goes first and the tensors follow.
-  std::string small = message.SerializeAsString();
+  std::string small = ToProto(request).SerializeAsString();
   std::vector<Piece> pieces;
   for (const GraphInput& input : request.inputs) {
     if (input.tensor.is_resident()) {
@@ -110,6 +116,22 @@ std::vector<Piece> EncodeGraph(const GraphRequest& request,
   }
   if (!small.empty()) pieces.push_back(OwnedPiece(std::move(small)));
   return pieces;
+}
+
+v1::ExecuteGraphRequest GraphWithoutData(const GraphRequest& request) {
+  v1::ExecuteGraphRequest message = ToProto(request);
+  for (const GraphInput& input : request.inputs) {
+    v1::GraphInput* added = message.add_inputs();
+    added->set_name(input.name);
+    v1::Tensor* tensor = added->mutable_tensor();
+    if (input.tensor.is_resident()) {
+      tensor->set_handle(input.tensor.handle());
+      continue;
+    }
+    tensor->set_data_type(static_cast<v1::DataType>(input.tensor.data_type()));
+    for (const int64_t dimension : input.tensor.shape()) tensor->add_shape(dimension);
+  }
+  return message;
 }
 
 absl::StatusOr<GraphResponse> DecodeGraph(Fragments message, size_t outputs) {

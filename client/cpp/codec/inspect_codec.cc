@@ -1,21 +1,18 @@
 #include "client/cpp/codec/inspect_codec.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/wire_format_lite.h>
-
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/codec/graph_codec.h"
 #include "client/cpp/codec/values.h"
 #include "proto/common/status_macros.h"
+#include "proto/wire/tensor_split.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::client {
 namespace {
-
-using google::protobuf::internal::WireFormatLite;
 
 template <typename Message>
 absl::StatusOr<Message> Decode(Fragments message) {
@@ -28,6 +25,22 @@ void AddSpec(const TensorSpec& spec, google::protobuf::RepeatedPtrField<v1::Tens
   v1::TensorSpec* added = specs->Add();
   added->set_data_type(static_cast<v1::DataType>(spec.data_type));
   for (const int64_t dimension : spec.shape) added->add_shape(dimension);
+}
+
+// `request`, and behind it the message of `pieces` as its field.
+std::vector<Piece> WithField(const v1::ProfileRequest& request, int field,
+                             std::vector<Piece> pieces) {
+  size_t bytes = 0;
+  for (const Piece& piece : pieces) bytes += piece.bytes.size();
+  std::string head = request.SerializeAsString();
+  wire::AppendMessage(field, {}, bytes, &head);
+  pieces.insert(pieces.begin(), OwnedPiece(std::move(head)));
+  return pieces;
+}
+
+GraphRequest KeepingNothing(GraphRequest graph) {
+  for (GraphOutput& output : graph.outputs) output = {.name = std::move(output.name)};
+  return graph;
 }
 
 }  // namespace
@@ -61,26 +74,23 @@ absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message) {
 
 std::vector<Piece> EncodeProfile(const ProfileCall& call,
                                  const std::shared_ptr<const void>& borrowed_owner) {
-  std::vector<Piece> pieces = EncodeCall(call.call, borrowed_owner);
-  uint64_t call_bytes = 0;
-  for (const Piece& piece : pieces) call_bytes += piece.bytes.size();
-  // All but `request`; then its tag and length, and the call as it is.
   v1::ProfileRequest request;
   request.set_iterations(call.iterations);
   request.set_trace(call.trace);
   for (const TensorSpec& spec : call.input_specs) AddSpec(spec, request.mutable_input_specs());
   request.set_seed(call.seed);
   request.set_request_path(call.request_path);
-  std::string head = request.SerializeAsString();
-  {
-    google::protobuf::io::StringOutputStream stream(&head);
-    google::protobuf::io::CodedOutputStream out(&stream);
-    out.WriteTag(WireFormatLite::MakeTag(v1::ProfileRequest::kRequestFieldNumber,
-                                         WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
-    out.WriteVarint64(call_bytes);
-  }
-  pieces.insert(pieces.begin(), OwnedPiece(std::move(head)));
-  return pieces;
+  return WithField(request, v1::ProfileRequest::kRequestFieldNumber,
+                   EncodeCall(call.call, borrowed_owner));
+}
+
+std::vector<Piece> EncodeProfileGraph(const ProfileGraphCall& call,
+                                      const std::shared_ptr<const void>& borrowed_owner) {
+  v1::ProfileRequest request;
+  request.set_iterations(call.iterations);
+  request.set_trace(call.trace);
+  return WithField(request, v1::ProfileRequest::kGraphFieldNumber,
+                   EncodeGraph(KeepingNothing(call.graph), borrowed_owner));
 }
 
 absl::StatusOr<ProfileReport> DecodeProfile(Fragments message) {
@@ -94,6 +104,12 @@ std::string EncodeDescribe(const DescribeCall& call) {
   for (const TensorSpec& spec : call.inputs) AddSpec(spec, request.mutable_inputs());
   ToProto(call.attributes, request.mutable_attributes());
   request.set_device(call.device);
+  return request.SerializeAsString();
+}
+
+std::string EncodeDescribeGraph(const GraphRequest& graph) {
+  v1::DescribeRequest request;
+  *request.mutable_graph() = GraphWithoutData(KeepingNothing(graph));
   return request.SerializeAsString();
 }
 

@@ -23,10 +23,15 @@ absl::Status CheckResultCount(int results);
 // A ProfileRequest, its tensors' data held as by EncodeCall.
 std::vector<Piece> EncodeProfile(const ProfileCall& call,
                                  const std::shared_ptr<const void>& borrowed_owner);
+// Likewise of a graph, whose outputs it does not keep.
+std::vector<Piece> EncodeProfileGraph(const ProfileGraphCall& call,
+                                      const std::shared_ptr<const void>& borrowed_owner);
 absl::StatusOr<ProfileReport> DecodeProfile(Fragments message);
 
 // A DescribeRequest.
 std::string EncodeDescribe(const DescribeCall& call);
+// Likewise of a graph, without its tensors' data.
+std::string EncodeDescribeGraph(const GraphRequest& graph);
 absl::StatusOr<Description> DecodeDescribe(Fragments message);
 
 // A PushRequest.

@@ -1,8 +1,9 @@
-// ExecuteGraph by the C++ client, against a server whose answers the test decides.
+// ExecuteGraph, ProfileGraph and DescribeGraph by the C++ client, against a server whose answers
+// the test decides.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -27,14 +28,31 @@ class GraphTest : public ::testing::Test {
     server_.AnswerExecuteGraph(
         [this](const v1::ExecuteGraphRequest& request, v1::ExecuteGraphResponse* response) {
           requests_.push_back(request);
-          for (const v1::GraphInput& input : request.inputs())
-            if (input.tensor().handle() == lost_)
-              return FakeAnswer{absl::NotFoundError("lost"), {}, lost_ + " " + why_};
+          if (Loses(request)) return Lost();
           if (refusals_ > 0) {
             --refusals_;
             return FakeAnswer{absl::UnavailableError("busy"), {}};
           }
           return EchoGraph(request, response);
+        });
+    server_.AnswerProfile([this](const v1::ProfileRequest& request, v1::ProfileResponse* response) {
+      profiles_.push_back(request);
+      if (Loses(request.graph())) return Lost();
+      testing::Merge("device: 'cpu' iterations: 3 rows { name: 'gelu' step: 'y' }", response);
+      return FakeAnswer{};
+    });
+    server_.AnswerDescribe(
+        [this](const v1::DescribeRequest& request, v1::DescribeResponse* response) {
+          descriptions_.push_back(request);
+          if (Loses(request.graph())) return Lost();
+          testing::Merge(
+              R"(device: 'cpu' intermediate_bytes: 4096
+             steps { name: 'h' kernel: 'linear' implementation: 'onednn' result_bytes: 64
+                     launch { flops: 400 variant: 'fast' } is_intermediate: true fuses_with: 'y'
+                     fused_saves_bytes: 128 }
+             steps { name: 'y' })",
+              response);
+          return FakeAnswer{};
         });
     server_.AnswerPut([this](const std::vector<v1::PutRequest>&, v1::PutResponse* response) {
       response->set_handle(absl::StrCat("handle-", ++puts_));
@@ -42,6 +60,13 @@ class GraphTest : public ::testing::Test {
       return FakeAnswer{};
     });
   }
+
+  bool Loses(const v1::ExecuteGraphRequest& graph) const {
+    return std::any_of(
+        graph.inputs().begin(), graph.inputs().end(),
+        [&](const v1::GraphInput& input) { return input.tensor().handle() == lost_; });
+  }
+  FakeAnswer Lost() const { return {absl::NotFoundError("lost"), {}, lost_ + " " + why_}; }
 
   GraphRequest Request(Tensor weight) const {
     return {.inputs = {{"x", x_}, {"w", std::move(weight)}},
@@ -54,6 +79,8 @@ class GraphTest : public ::testing::Test {
   const Tensor x_ = Tensor::FromFloats({2, 3}, {1, 2, 3, 4, 5, 6});
   // Used by one call at a time.
   std::vector<v1::ExecuteGraphRequest> requests_;
+  std::vector<v1::ProfileRequest> profiles_;
+  std::vector<v1::DescribeRequest> descriptions_;
   std::string lost_ = "none";
   std::string why_ = "expired";
   int refusals_ = 0;
@@ -143,12 +170,82 @@ TEST_F(GraphTest, WrongOptionsEndItBeforeItIsSent) {
   GraphRequest request = Request(x_);
   request.traceparent = "x";
   EXPECT_TRUE(absl::IsInvalidArgument(client_.ExecuteGraph(request).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(client_.ProfileGraph({.graph = request}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(client_.DescribeGraph(request).status()));
   Cancellation cancellation;
   cancellation.Cancel();
   request = Request(x_);
   request.cancellation = &cancellation;
   EXPECT_TRUE(absl::IsCancelled(client_.ExecuteGraph(request).status()));
+  EXPECT_TRUE(absl::IsCancelled(client_.ProfileGraph({.graph = request}).status()));
+  EXPECT_TRUE(absl::IsCancelled(client_.DescribeGraph(request).status()));
   EXPECT_TRUE(requests_.empty());
+  EXPECT_TRUE(profiles_.empty());
+  EXPECT_TRUE(descriptions_.empty());
+}
+
+// The graph of both, but for its inputs.
+constexpr char kInspected[] =
+    " steps { name: \"h\" kernel: \"linear\" inputs: \"x\" inputs: \"w\" }"
+    " steps { name: \"y\" kernel: \"gelu\" implementation: \"cpu\" inputs: \"h\" }"
+    " outputs { name: \"y\" } outputs { name: \"h\" } }";
+
+TEST_F(GraphTest, ProfileSendsTheInputsAndKeepsNothing) {
+  const Tensor lent = Tensor::Borrow(DataType::kBFloat16, {2}, {"lent", 4});
+  GraphRequest request = Request(Tensor::FromHandle("0a"));
+  request.inputs[0].tensor = lent;
+  request.outputs[1].ttl = absl::Seconds(3);
+  request.outputs[1].label = "hidden";
+  const auto report = client_.ProfileGraph({.graph = request, .iterations = 7, .trace = true});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->rows(0).step(), "y");
+  ASSERT_EQ(profiles_.size(), 1u);
+  EXPECT_EQ(testing::Text(profiles_[0]),
+            absl::StrCat("iterations: 7 trace: true graph {"
+                         " inputs { name: \"x\" tensor { data_type: DATA_TYPE_BFLOAT16 shape: 2"
+                         " data: \"lent\" } } inputs { name: \"w\" tensor { handle: \"0a\" } }",
+                         kInspected));
+  ASSERT_EQ(server_.timeouts().size(), 1u);
+  EXPECT_LT(server_.timeouts()[0], 2 * kPatience);
+}
+
+TEST_F(GraphTest, DescribeSendsNoDataAndNeedsNone) {
+  GraphRequest request = Request(Tensor(DataType::kFloat16, {1 << 20, 1 << 20}, {}, nullptr));
+  const auto description = client_.DescribeGraph(request);
+  ASSERT_TRUE(description.ok()) << description.status();
+  ASSERT_EQ(descriptions_.size(), 1u);
+  EXPECT_EQ(testing::Text(descriptions_[0]),
+            absl::StrCat("graph { inputs { name: \"x\" tensor { data_type: DATA_TYPE_FLOAT32"
+                         " shape: 2 shape: 3 } } inputs { name: \"w\" tensor {"
+                         " data_type: DATA_TYPE_FLOAT16 shape: 1048576 shape: 1048576 } }",
+                         kInspected));
+  EXPECT_EQ(description->intermediate_bytes(), 4096);
+  ASSERT_EQ(description->steps_size(), 2);
+  const DescribedStep& step = description->steps(0);
+  EXPECT_EQ(step.implementation(), "onednn");
+  EXPECT_EQ(step.launch().variant(), "fast");
+  EXPECT_EQ(step.result_bytes(), 64);
+  EXPECT_TRUE(step.is_intermediate());
+  EXPECT_EQ(step.fuses_with(), "y");
+  EXPECT_EQ(step.fused_saves_bytes(), 128);
+}
+
+TEST_F(GraphTest, InspectionsPutALostTensorAgainOnce) {
+  const auto weight = client_.Put(Tensor::FromFloats({3}, {1, 2, 3}));
+  const auto other = client_.Put(Tensor::FromFloats({3}, {1, 2, 3}));
+  lost_ = weight->tensor.handle();
+  const auto report = client_.ProfileGraph({.graph = Request(weight->tensor)});
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(profiles_.size(), 2u);
+  EXPECT_EQ(profiles_[1].graph().inputs(1).tensor().handle(), "handle-3");
+  lost_ = other->tensor.handle();
+  const auto description = client_.DescribeGraph(Request(other->tensor));
+  ASSERT_TRUE(description.ok()) << description.status();
+  ASSERT_EQ(descriptions_.size(), 2u);
+  EXPECT_EQ(descriptions_[1].graph().inputs(1).tensor().handle(), "handle-4");
+  lost_ = "handle-4";
+  EXPECT_TRUE(absl::IsNotFound(client_.DescribeGraph(Request(other->tensor)).status()));
+  EXPECT_EQ(puts_, 4);
 }
 
 TEST(OldServerGraphTest, SaysThatTheServerIsOlder) {
@@ -157,6 +254,26 @@ TEST(OldServerGraphTest, SaysThatTheServerIsOlder) {
   const absl::Status status = client.ExecuteGraph({}).status();
   EXPECT_TRUE(absl::IsUnimplemented(status));
   EXPECT_THAT(status.message(), HasSubstr("older than this client"));
+}
+
+TEST(OldServerGraphTest, SaysThatItSeesAKernelInPlaceOfAGraph) {
+  FakeServer server(testing::EchoInputs);
+  std::string message = "kernel \"\" is unknown; there are: gelu";
+  server.AnswerProfile([&](const v1::ProfileRequest&, v1::ProfileResponse*) {
+    return FakeAnswer{absl::NotFoundError(message), {}};
+  });
+  server.AnswerDescribe([&](const v1::DescribeRequest&, v1::DescribeResponse*) {
+    return FakeAnswer{absl::NotFoundError(message), {}};
+  });
+  Client client(server.address());
+  for (const absl::Status& status :
+       {client.ProfileGraph({}).status(), client.DescribeGraph({}).status()}) {
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("older than this client"));
+  }
+  message = "step \"y\": kernel \"\" is unknown";
+  EXPECT_TRUE(absl::IsNotFound(client.ProfileGraph({}).status()));
+  EXPECT_TRUE(absl::IsNotFound(client.DescribeGraph({}).status()));
 }
 
 }  // namespace

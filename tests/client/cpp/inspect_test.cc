@@ -284,6 +284,26 @@ TEST(ProfileCallTest, SendsTheCallWithItsTensors) {
             " request_id: \"r-9\" } iterations: 7 trace: true");
 }
 
+TEST(ProfileCallTest, PutsALostTensorAgain) {
+  std::vector<std::string> handles;
+  FakeServer server(EchoInputs);
+  server.AnswerPut([&](const std::vector<v1::PutRequest>&, v1::PutResponse* response) {
+    response->set_handle(handles.empty() ? "first" : "second");
+    return FakeAnswer{};
+  });
+  server.AnswerProfile([&](const v1::ProfileRequest& request, v1::ProfileResponse*) {
+    handles.push_back(request.request().inputs(0).handle());
+    if (handles.back() == "first") return FakeAnswer{absl::NotFoundError(""), {}, "first expired"};
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  const auto x = client.Put(Tensor::FromFloats({1}, {1}));
+  ASSERT_TRUE(x.ok()) << x.status();
+  const auto report = client.Profile({.call = {.kernel = "gelu", .inputs = {x->tensor}}});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(handles, ::testing::ElementsAre("first", "second"));
+}
+
 TEST(ProfileCallTest, TracesOfTensOfMegabytesArrive) {
   const std::string trace(size_t{48} << 20, '7');
   FakeServer server(EchoInputs);

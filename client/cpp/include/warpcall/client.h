@@ -185,8 +185,9 @@ struct PutOptions {
 // A tensor that stays on a device of the server.
 struct Resident {
   // An input for calls. If the server loses the tensor, as it expired, was evicted or went with its
-  // device, Execute, ExecuteGraph, and ExecuteStream of a Call put it again once within their own
-  // time, and at most once a minute; but not if the bytes were borrowed.
+  // device, Execute, ExecuteGraph, ExecuteStream of a Call, Profile, ProfileGraph and DescribeGraph
+  // put it again once within their own time, and at most once a minute; but not if the bytes were
+  // borrowed.
   Tensor tensor;
   std::string device;
   int64_t bytes = 0;
@@ -390,8 +391,14 @@ class Client {
   // Runs one call under the server's profiler and returns the device's work, and a trace if
   // ProfileCall::trace is set. The outputs are not returned, and the call is never split.
   absl::StatusOr<ProfileReport> Profile(const ProfileCall& call);
+  // Likewise for a graph. Rows name the step that did the work, where the server knows it.
+  // Errors as of ExecuteGraph.
+  absl::StatusOr<ProfileReport> ProfileGraph(const ProfileGraphCall& call);
   // Returns the implementation that would run for a problem, how and why, without running it.
   absl::StatusOr<Description> Describe(const DescribeCall& call);
+  // Likewise for each step of a graph, which does not run. Sends types, shapes and handles of the
+  // inputs: their tensors need no data. Errors as of ExecuteGraph.
+  absl::StatusOr<Description> DescribeGraph(const GraphRequest& graph);
   // Has the server compile, check and time a kernel of the caller's. Returns the verdict whatever
   // is wrong with manifest or code: its status says PASSED or what failed. A call of which an event
   // came is not tried again. UNIMPLEMENTED: the server is older than Push, or takes no pushes.

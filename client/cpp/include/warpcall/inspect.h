@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "warpcall/call.h"
+#include "warpcall/graph.h"
 #include "warpcall/tensor.h"
 #include "warpcall/v1/warpcall.pb.h"
 
@@ -46,6 +47,7 @@ using RunStamp = v1::RunStamp;  // started_unix_ns is 0 if the server sent no st
 using ProfileReport = v1::ProfileResponse;
 using ProfileRow = v1::ProfileRow;
 using Description = v1::DescribeResponse;
+using DescribedStep = v1::DescribedStep;
 using SourceFile = v1::SourceFile;
 using PushEvent = v1::PushEvent;
 using PushVerdict = v1::PushVerdict;
@@ -69,6 +71,13 @@ struct ProfileCall {
   std::vector<TensorSpec> input_specs = {};
   uint64_t seed = 0;
   bool request_path = false;
+};
+
+// A graph runs as ExecuteGraph runs it, copies included.
+struct ProfileGraphCall {
+  GraphRequest graph;      // outputs are neither returned nor kept
+  int32_t iterations = 0;  // 0: the server's default, 3
+  bool trace = false;
 };
 
 struct DescribeCall {
