@@ -128,10 +128,11 @@ std::string ToText(const DescribeReport& report) {
   return text;
 }
 
-// Everything that DescribeResponse says, under its names, with the kernel's name and `advice`, a
-// list of sentences.
+// Everything that DescribeResponse says of a kernel, under its names, with the kernel's name and
+// `advice`, a list of sentences.
 json ToJson(const DescribeReport& report) {
   json value = cli::ToJson(report.description);
+  for (const char* const of_graphs : {"steps", "intermediate_bytes"}) value.erase(of_graphs);
   value["kernel"] = report.kernel;
   value["advice"] = report.advice;
   return value;

@@ -1,4 +1,4 @@
-// warpcall graph: several kernels in one call, from a JSON file.
+// warpcall graph: several kernels in one call, from a JSON file, or what would run of them.
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -26,6 +26,11 @@ namespace {
 
 using nlohmann::json;
 
+constexpr char kFooter[] =
+    R"(--describe runs nothing. The server gets the types and shapes of the inputs, and
+no data. FUSED SAVES counts the bytes to and from device memory that go away if
+one step of the kernel `fused` computes both this step and the one under WITH.)";
+
 struct GraphArguments {
   explicit GraphArguments(const Arguments& arguments) : timeout(arguments) {
     arguments
@@ -41,11 +46,12 @@ struct GraphArguments {
                      "Read an input from a .npy file, x=x.npy or x=- for stdin, or use a tensor on "
                      "the server, w=@HANDLE; repeat for each name that steps read and no step has")
         .TypeName("NAME=FILE");
-    arguments
-        .AddRepeated("--output", &outputs,
-                     "Write an output to a .npy file, y=y.npy or y=- for stdout, or just y.npy if "
-                     "there is one; repeat for each output; default: report only")
-        .TypeName("NAME=FILE");
+    const Option output =
+        arguments
+            .AddRepeated("--output", &outputs,
+                         "Write an output to a .npy file, y=y.npy or y=- for stdout, or just y.npy "
+                         "if there is one; repeat for each output; default: report only")
+            .TypeName("NAME=FILE");
     arguments
         .Add("--type", &reading.type,
              "Require this element type of files; bfloat16 reads uint16 files as raw bits")
@@ -57,8 +63,17 @@ struct GraphArguments {
     arguments.Add("--device", &device,
                   "Run on this device from `warpcall devices`; default: server's choice");
     arguments.Add("--request_id", &request_id, "Set the request ID, which the server's log shows");
-    arguments.AddFlag("--step-times", &step_times,
-                      "Time each step by itself, at the price of some microseconds each");
+    const Option times =
+        arguments.AddFlag("--step-times", &step_times,
+                          "Time each step by itself, at the price of some microseconds each");
+    arguments
+        .AddFlag(
+            "--describe", &describe,
+            "Show which implementations would run and what `fused` would save, without running "
+            "them, see below")
+        .Excludes(output)
+        .Excludes(times);
+    arguments.SetFooter(kFooter);
   }
 
   TimeoutOption timeout;
@@ -69,54 +84,8 @@ struct GraphArguments {
   std::string device;
   std::string request_id;
   bool step_times = false;
+  bool describe = false;
 };
-
-std::string Quoted(const std::string& name) { return absl::StrCat("\"", name, "\""); }
-
-// The files that `texts`, values of an option, give the names, in the order of the names; empty: it
-// has none. Without a name a text is for the only name.
-absl::StatusOr<std::vector<std::string>> FilesByName(const std::string& what,
-                                                     const std::vector<std::string>& texts,
-                                                     const std::vector<std::string>& names) {
-  std::vector<std::string> files(names.size());
-  for (const std::string& text : texts) {
-    const size_t end = text.find('=');
-    const bool has_name = end != std::string::npos;
-    if (!has_name && names.size() != 1)
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", what, " ", text, ": it must be NAME=", text, "; ", what,
-                       "s of the graph: ", absl::StrJoin(names, ", ")));
-    const std::string name = has_name ? text.substr(0, end) : names.front();
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end())
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", what, " ", text, ": the graph has no ", what, " ", Quoted(name),
-                       names.empty() ? "" : absl::StrCat("; it has ", absl::StrJoin(names, ", "))));
-    std::string& file = files[static_cast<size_t>(found - names.begin())];
-    if (!file.empty())
-      return absl::InvalidArgumentError(absl::StrCat("--", what, " ", name, " is given twice"));
-    file = has_name ? text.substr(end + 1) : text;
-    if (file.empty())
-      return absl::InvalidArgumentError(absl::StrCat("--", what, " ", text, " names no file"));
-  }
-  return files;
-}
-
-absl::StatusOr<std::vector<client::GraphInput>> ReadGraphInputs(const GraphArguments& arguments,
-                                                                const GraphFile& graph) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> files,
-                   FilesByName("input", arguments.inputs, graph.inputs));
-  for (size_t i = 0; i < files.size(); ++i)
-    if (files[i].empty())
-      return absl::InvalidArgumentError(
-          absl::StrCat("input ", Quoted(graph.inputs[i]), " has no file: give it by --input ",
-                       graph.inputs[i], "=FILE or --input ", graph.inputs[i], "=@HANDLE"));
-  ASSIGN_OR_RETURN(std::vector<client::Tensor> tensors, ReadInputs(files, arguments.reading));
-  std::vector<client::GraphInput> inputs;
-  for (size_t i = 0; i < tensors.size(); ++i)
-    inputs.push_back({graph.inputs[i], std::move(tensors[i])});
-  return inputs;
-}
 
 // The files of all outputs, in order; empty for those that are not to be written.
 absl::StatusOr<std::vector<std::string>> OutputFiles(const GraphArguments& arguments,
@@ -147,6 +116,8 @@ absl::Status WriteOutputs(const std::vector<std::string>& files,
     if (!files[i].empty()) RETURN_IF_ERROR(WriteTensor(files[i], response.outputs[i]));
   return absl::OkStatus();
 }
+
+std::string Steps(size_t count) { return absl::StrCat(count, count == 1 ? " step" : " steps"); }
 
 int64_t BytesOf(const client::Tensor& tensor) {
   return client::ByteCount(tensor.data_type(), tensor.shape()).value_or(0);
@@ -221,10 +192,9 @@ Table TimesTable(const client::GraphResponse& response) {
 
 void PrintGraphTables(const client::GraphRequest& request, const std::vector<std::string>& files,
                       const client::GraphResponse& response) {
-  const size_t count = response.steps.size();
   PrintText(Fitted("",
-                   absl::StrCat(count, count == 1 ? " step" : " steps", " on ", response.device,
-                                ", request ", response.request_id),
+                   absl::StrCat(Steps(response.steps.size()), " on ", response.device, ", request ",
+                                response.request_id),
                    0));
   const bool keeps = std::any_of(request.outputs.begin(), request.outputs.end(),
                                  [](const client::GraphOutput& output) { return output.keep; });
@@ -255,12 +225,58 @@ void PrintRequest(const Globals& globals, const client::GraphRequest& request) {
                                               absl::StrJoin(input.tensor.shape(), "x"))));
 }
 
+void PrintDescriptionJson(const client::Description& description) {
+  json steps = json::array();
+  for (const client::DescribedStep& step : description.steps()) steps.push_back(ToJson(step));
+  PrintJson({{"device", description.device()},
+             {"steps", std::move(steps)},
+             {"launch", ToJson(description.launch())},
+             {"workspace_bytes", description.workspace_bytes()},
+             {"intermediate_bytes", description.intermediate_bytes()}});
+}
+
+void PrintDescription(const client::Description& description) {
+  Table table(
+      {"STEP", "KERNEL", "IMPLEMENTATION", ">RESULT", "INTERMEDIATE", ">FUSED SAVES", "WITH"});
+  for (const client::DescribedStep& step : description.steps()) {
+    const bool fuses = !step.fuses_with().empty();
+    table.AddRow({step.name(), step.kernel(),
+                  PinnedName(step.implementation(), step.launch().variant()),
+                  HumanBytes(static_cast<double>(step.result_bytes())),
+                  step.is_intermediate() ? "yes" : "no",
+                  fuses ? HumanBytes(static_cast<double>(step.fused_saves_bytes())) : "-",
+                  fuses ? step.fuses_with() : "-"});
+  }
+  const std::string title = absl::StrCat(Steps(static_cast<size_t>(description.steps_size())),
+                                         " on ", description.device(), ", not run");
+  const std::string intermediates = absl::StrCat(
+      "intermediates take ", HumanBytes(static_cast<double>(description.intermediate_bytes())),
+      " of device memory");
+  PrintText(absl::StrCat(Fitted("", title, 0), "\n", table.ToString(), "\n",
+                         Fitted("", intermediates, 0)));
+}
+
+int DescribeGraph(const Globals& globals, const client::GraphRequest& request,
+                  client::Client* client) {
+  absl::StatusOr<client::Description> description = absl::UnknownError("not called");
+  {
+    const Progress progress(absl::StrCat("describing a graph on ", globals.server));
+    description = client->DescribeGraph(request);
+  }
+  if (!description.ok()) return Refused(description.status());
+  if (globals.json)
+    PrintDescriptionJson(*description);
+  else
+    PrintDescription(*description);
+  return kExitOk;
+}
+
 int RunGraph(const Globals& globals, const GraphArguments& arguments) {
   auto graph = ReadGraphFile(arguments.file);
   if (!graph.ok()) return UsageError(graph.status());
   const auto files = OutputFiles(arguments, *graph, globals.json);
   if (!files.ok()) return UsageError(files.status());
-  auto inputs = ReadGraphInputs(arguments, *graph);
+  auto inputs = ReadGraphInputs(*graph, arguments.inputs, arguments.reading);
   if (!inputs.ok()) return UsageError(inputs.status());
   const client::GraphRequest request{.inputs = *std::move(inputs),
                                      .steps = std::move(graph->steps),
@@ -271,6 +287,7 @@ int RunGraph(const Globals& globals, const GraphArguments& arguments) {
                                      .step_times = arguments.step_times};
   client::Client client(globals.server, OptionsOf(globals));
   if (globals.verbose) PrintRequest(globals, request);
+  if (arguments.describe) return DescribeGraph(globals, request, &client);
   absl::StatusOr<client::GraphResponse> response = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat(arguments.file, " on ", globals.server));

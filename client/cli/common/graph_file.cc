@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/common/input_file.h"
 #include "client/cli/common/options.h"
@@ -152,6 +153,8 @@ std::vector<std::string> InputsOf(const std::vector<client::GraphStep>& steps) {
   return inputs;
 }
 
+std::string Quoted(const std::string& name) { return absl::StrCat("\"", name, "\""); }
+
 }  // namespace
 
 absl::StatusOr<GraphFile> ReadGraphFile(const std::string& path) {
@@ -178,6 +181,48 @@ absl::StatusOr<GraphFile> ReadGraphFile(const std::string& path) {
   }
   graph.inputs = InputsOf(graph.steps);
   return graph;
+}
+
+absl::StatusOr<std::vector<std::string>> FilesByName(const std::string& what,
+                                                     const std::vector<std::string>& texts,
+                                                     const std::vector<std::string>& names) {
+  std::vector<std::string> files(names.size());
+  for (const std::string& text : texts) {
+    const size_t end = text.find('=');
+    const bool has_name = end != std::string::npos;
+    if (!has_name && names.size() != 1)
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", what, " ", text, ": it must be NAME=", text, "; ", what,
+                       "s of the graph: ", absl::StrJoin(names, ", ")));
+    const std::string name = has_name ? text.substr(0, end) : names.front();
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end())
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", what, " ", text, ": the graph has no ", what, " ", Quoted(name),
+                       names.empty() ? "" : absl::StrCat("; it has ", absl::StrJoin(names, ", "))));
+    std::string& file = files[static_cast<size_t>(found - names.begin())];
+    if (!file.empty())
+      return absl::InvalidArgumentError(absl::StrCat("--", what, " ", name, " is given twice"));
+    file = has_name ? text.substr(end + 1) : text;
+    if (file.empty())
+      return absl::InvalidArgumentError(absl::StrCat("--", what, " ", text, " names no file"));
+  }
+  return files;
+}
+
+absl::StatusOr<std::vector<client::GraphInput>> ReadGraphInputs(
+    const GraphFile& graph, const std::vector<std::string>& texts, const InputReading& reading) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesByName("input", texts, graph.inputs));
+  for (size_t i = 0; i < files.size(); ++i)
+    if (files[i].empty())
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", Quoted(graph.inputs[i]), " has no file: give it by --input ",
+                       graph.inputs[i], "=FILE or --input ", graph.inputs[i], "=@HANDLE"));
+  ASSIGN_OR_RETURN(std::vector<client::Tensor> tensors, ReadInputs(files, reading));
+  std::vector<client::GraphInput> inputs;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    inputs.push_back({graph.inputs[i], std::move(tensors[i])});
+  return inputs;
 }
 
 }  // namespace warpcall::cli

@@ -85,7 +85,7 @@ std::vector<ComparedFigure> FiguresSideBySide(const Figures& first, const Figure
 class Reasons {
  public:
   Reasons(const Profiled& slow, const Figures& slower, const Figures& faster)
-      : name_(NameOf(slow.report)), slower_(slower), faster_(faster) {
+      : name_(NameOf(slow)), slower_(slower), faster_(faster) {
     AddTimes();
     AddWork();
     AddShares();
@@ -154,13 +154,13 @@ Comparison Compare(const Profiled& first, const Profiled& second) {
   for (const auto& [profiled, figures] :
        {std::pair(&first, &first_figures), {&second, &second_figures}})
     if (IsInconclusive(*profiled, *figures))
-      comparison.reasons.push_back(absl::StrCat("Inconclusive: while ", NameOf(profiled->report),
-                                                " ran, ", profiled->report.inconclusive(), "."));
+      comparison.reasons.push_back(absl::StrCat("Inconclusive: while ", NameOf(*profiled), " ran, ",
+                                                profiled->report.inconclusive(), "."));
   if (!comparison.reasons.empty()) return comparison;
   comparison.time_ratio = RatioOf(TimeOf(first_figures), TimeOf(second_figures));
   const double ratio = comparison.time_ratio;
-  if (NameOf(first.report) == NameOf(second.report)) {
-    comparison.reasons = {absl::StrCat("Both names are of ", NameOf(first.report), ".")};
+  if (NameOf(first) == NameOf(second)) {
+    comparison.reasons = {absl::StrCat("Both names are of ", NameOf(first), ".")};
   } else if (!(ratio > 0)) {
     comparison.reasons = {"One of the two ran no kernel that the profile could see."};
   } else if (ratio < kSameRatio && ratio > 1 / kSameRatio) {

@@ -12,7 +12,8 @@
 namespace warpcall::cli {
 
 struct Profiled {
-  std::string kernel = {};
+  std::string kernel = {};  // its name, or the file of a graph
+  bool is_graph = false;
   int32_t iterations_asked = 0;  // 0: the server's default
   client::ProfileReport report = {};
   // Plan of the implementation that ran, and its device. If unknown, empty with the reason.
@@ -50,8 +51,11 @@ struct Figures {
 };
 Figures FiguresOf(const Profiled& profiled);
 
-inline std::string NameOf(const client::ProfileReport& report) {
-  return PinnedName(report.implementation(), report.variant());
+// The implementation that ran; a graph, which has several, is named by its file.
+inline std::string NameOf(const Profiled& profiled) {
+  return profiled.is_graph
+             ? profiled.kernel
+             : PinnedName(profiled.report.implementation(), profiled.report.variant());
 }
 
 // True if other work on the machine makes the times useless; report.inconclusive says why. With a

@@ -1,5 +1,6 @@
-// warpcall profile: what the device does for one call.
+// warpcall profile: what the device does for one call of a kernel, or of a graph of kernels.
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -7,10 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/common/candidate.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
+#include "client/cli/common/graph_file.h"
 #include "client/cli/common/inputs.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
@@ -35,6 +39,8 @@ constexpr char kFooter[] =
   4096x2048x1024           MxNxK for matmul and linear
   64x1024                  MxN for layernorm and rmsnorm, weights of N elements
   8x128x64,64x256          one shape per input
+A graph (--graph) takes each input by its name, as NAME=FILE or NAME=@HANDLE, and
+runs as `warpcall graph` runs it; its outputs go nowhere. STEP is the graph's step.
 The report opens with the kernel's bound and the reason. It is "Inconclusive" if
 other work took more than a quarter of the threads' time.
 AS A COPY is the time that a copy of LEAST BYTES takes. LEAST BYTES counts each
@@ -42,24 +48,34 @@ input and output once. PASSES is the memory traffic divided by LEAST BYTES:
 measured, or an upper bound.
 The next table lists the device's kernels, copies, sets and gaps (idle time),
 the longest first. SHARE is the part of the time from the first to the last.
-With two implementations the report compares both and explains the slower one.
+With two implementations, or two graphs, the report compares both and explains the
+slower one.
 A --candidate is a kernel of yours, timed as `warpcall push` does: alone on random
 inputs that the server makes. With --implementation the report compares the two.)";
 
-// Number of implementations that fit side by side.
-constexpr size_t kImplementationsMax = 2;
+// Number of implementations, or graphs, that fit side by side.
+constexpr size_t kComparedMax = 2;
 
 struct ProfileOptions {
   explicit ProfileOptions(const Arguments& arguments) : deadline(arguments) {
-    arguments.Add("kernel", &kernel, "Name of a kernel from `warpcall kernels`").Required();
+    arguments.Add("kernel", &kernel,
+                  "Name of a kernel from `warpcall kernels`, required without --graph");
     const Option input =
         arguments
             .AddRepeated("--input", &inputs,
-                         "Read an input from a .npy file; repeat for each input, in order")
+                         "Read an input from a .npy file; repeat for each input, in order; of a "
+                         "graph NAME=FILE or NAME=@HANDLE")
             .TypeName("FILE");
+    const Option graph =
+        arguments
+            .AddRepeated("--graph", &graphs,
+                         "Profile a graph, as a file of `warpcall graph` has it, instead of a "
+                         "kernel; repeat to compare two")
+            .TypeName("FILE.json");
     arguments
         .Add("--shape", &shape, "Use random inputs of these shapes instead of files, see below")
         .Excludes(input)
+        .Excludes(graph)
         .TypeName("SHAPE");
     arguments
         .Add("--type", &type,
@@ -67,19 +83,24 @@ struct ProfileOptions {
              "bfloat16 reads uint16 files as raw bits")
         .IsDataType();
     profile.seed = kSeedDefault;
-    arguments.Add("--seed", &profile.seed, "Seed the random inputs").ShowDefault();
-    arguments.AddFlag(
-        "--request", &profile.request_path,
-        "Profile the whole path of a request with random inputs, as with files: copies and chunks "
-        "included; default: the kernel alone, inputs already on the device");
-    arguments.AddRepeated("--implementation", &implementations,
-                          "Profile this implementation (cuda) or variant (cuda:two_pass); repeat "
-                          "to compare two; default: server's choice");
+    arguments.Add("--seed", &profile.seed, "Seed the random inputs").ShowDefault().Excludes(graph);
+    arguments
+        .AddFlag("--request", &profile.request_path,
+                 "Profile the whole path of a request with random inputs, as with files: copies "
+                 "and chunks included; default: the kernel alone, inputs already on the device")
+        .Excludes(graph);
+    arguments
+        .AddRepeated("--implementation", &implementations,
+                     "Profile this implementation (cuda) or variant (cuda:two_pass); repeat "
+                     "to compare two; default: server's choice")
+        .Excludes(graph);
     candidate.Add(arguments, "Profile this kernel of yours, if the server finds it correct")
-        .Excludes(input);
+        .Excludes(input)
+        .Excludes(graph);
     arguments
         .AddRepeated("--attribute", &attributes,
                      "Set an attribute of the kernel; repeat for several")
+        .Excludes(graph)
         .TypeName("NAME=VALUE");
     arguments.Add("--device", &profile.call.options.device,
                   "Profile on this device from `warpcall devices`; default: server's choice");
@@ -96,6 +117,7 @@ struct ProfileOptions {
   TimeoutOption deadline;
   std::string kernel;
   std::vector<std::string> inputs;
+  std::vector<std::string> graphs;
   std::string shape;
   std::string type;
   std::vector<std::string> implementations;
@@ -120,6 +142,46 @@ absl::StatusOr<client::ProfileCall> MakeCall(const ProfileOptions& options,
                                                      call.attributes, kernels));
   }
   return profile;
+}
+
+// The values of --input whose names the graph has.
+std::vector<std::string> InputsOf(const GraphFile& graph, const std::vector<std::string>& texts) {
+  std::vector<std::string> own;
+  std::copy_if(texts.begin(), texts.end(), std::back_inserter(own), [&](const std::string& text) {
+    const std::string name = text.substr(0, text.find('='));
+    return std::find(graph.inputs.begin(), graph.inputs.end(), name) != graph.inputs.end();
+  });
+  return own;
+}
+
+// Two graphs share the inputs whose names both have.
+absl::StatusOr<std::vector<client::ProfileGraphCall>> MakeGraphCalls(
+    const ProfileOptions& options) {
+  std::vector<GraphFile> graphs;
+  for (const std::string& path : options.graphs) {
+    ASSIGN_OR_RETURN(graphs.emplace_back(), ReadGraphFile(path));
+  }
+  const bool shares = graphs.size() > 1;
+  for (const std::string& text : options.inputs)
+    if (shares && std::all_of(graphs.begin(), graphs.end(), [&](const GraphFile& graph) {
+          return InputsOf(graph, {text}).empty();
+        }))
+      return absl::InvalidArgumentError(
+          absl::StrCat("--input ", text, ": neither graph has an input of this name"));
+  std::vector<client::ProfileGraphCall> calls;
+  for (GraphFile& graph : graphs) {
+    ASSIGN_OR_RETURN(
+        auto inputs,
+        ReadGraphInputs(graph, shares ? InputsOf(graph, options.inputs) : options.inputs,
+                        {.type = options.type}));
+    calls.push_back({.graph = {.inputs = std::move(inputs),
+                               .steps = std::move(graph.steps),
+                               .outputs = std::move(graph.outputs),
+                               .device = options.profile.call.options.device},
+                     .iterations = options.profile.iterations,
+                     .trace = !options.trace.empty()});
+  }
+  return calls;
 }
 
 // The shapes and types of what is profiled.
@@ -148,18 +210,13 @@ double MeasureCopy(const std::string& device, absl::Duration timeout, client::Cl
   return report.ok() ? report->ceiling_bytes_per_second() : 0;
 }
 
-// Asks the server for the plan and the device behind the profile. An older server may not answer:
-// the figures then lack these values, and give the reason.
-void AddPlanAndDevice(const client::ProfileCall& call, const Server& server, Profiled* profiled) {
-  client::DescribeCall describe{.kernel = call.call.kernel,
-                                .implementation = NameOf(profiled->report),
-                                .inputs = SpecsOf(call),
-                                .attributes = call.call.attributes,
-                                .device = profiled->report.device()};
-  absl::StatusOr<client::Description> plan = server.time_left->Spend([&](absl::Duration timeout) {
-    describe.timeout = timeout;
-    return server.client->Describe(describe);
-  });
+using DescribeWithin =
+    absl::FunctionRef<absl::StatusOr<client::Description>(absl::Duration timeout)>;
+
+// Asks the server for the plan, by `describe`, and for the device behind the profile. An older
+// server may not answer: the figures then lack these values, and give the reason.
+void AddPlanAndDevice(DescribeWithin describe, const Server& server, Profiled* profiled) {
+  absl::StatusOr<client::Description> plan = server.time_left->Spend(describe);
   if (plan.ok())
     profiled->plan = *std::move(plan);
   else
@@ -186,7 +243,45 @@ absl::StatusOr<Profiled> ProfileOne(client::ProfileCall call, const Server& serv
     call.call.options.timeout = timeout;
     return server.client->Profile(call);
   }));
-  AddPlanAndDevice(call, server, &profiled);
+  client::DescribeCall describe{.kernel = call.call.kernel,
+                                .implementation = NameOf(profiled),
+                                .inputs = SpecsOf(call),
+                                .attributes = call.call.attributes,
+                                .device = profiled.report.device()};
+  const auto describe_within = [&](absl::Duration timeout) {
+    describe.timeout = timeout;
+    return server.client->Describe(describe);
+  };
+  AddPlanAndDevice(describe_within, server, &profiled);
+  return profiled;
+}
+
+absl::StatusOr<Profiled> ProfileGraph(const std::string& file, client::ProfileGraphCall call,
+                                      const Server& server) {
+  Profiled profiled{.kernel = file, .is_graph = true, .iterations_asked = call.iterations};
+  ASSIGN_OR_RETURN(profiled.report, server.time_left->Spend([&](absl::Duration timeout) {
+    call.graph.timeout = timeout;
+    return server.client->ProfileGraph(call);
+  }));
+  call.graph.device = profiled.report.device();
+  const auto describe_within = [&](absl::Duration timeout) {
+    call.graph.timeout = timeout;
+    return server.client->DescribeGraph(call.graph);
+  };
+  AddPlanAndDevice(describe_within, server, &profiled);
+  return profiled;
+}
+
+absl::StatusOr<std::vector<Profiled>> ProfileGraphs(const ProfileOptions& options,
+                                                    std::vector<client::ProfileGraphCall> calls,
+                                                    const Server& server) {
+  std::vector<Profiled> profiled;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    // The second graph uses the device that the server chose for the first.
+    if (i > 0) calls[i].graph.device = profiled[0].report.device();
+    ASSIGN_OR_RETURN(profiled.emplace_back(),
+                     ProfileGraph(options.graphs[i], std::move(calls[i]), server));
+  }
   return profiled;
 }
 
@@ -309,17 +404,31 @@ absl::Status Print(const Globals& globals, const ProfileOptions& options,
   return WriteOutput(options.csv, ToCsv(profiled));
 }
 
+absl::Status CheckGraphUsage(const ProfileOptions& options) {
+  if (!options.kernel.empty())
+    return absl::InvalidArgumentError(
+        absl::StrCat("the kernels of --graph are in its file; leave out '", options.kernel, "'"));
+  if (options.graphs.size() > kComparedMax)
+    return absl::InvalidArgumentError(absl::StrCat("--graph is given ", options.graphs.size(),
+                                                   " times; ", kComparedMax, " can be compared"));
+  if (options.graphs.size() > 1 && !options.trace.empty())
+    return absl::InvalidArgumentError("--trace is of one graph; two are named");
+  return absl::OkStatus();
+}
+
 absl::Status CheckUsage(const Globals& globals, const ProfileOptions& options) {
-  if (options.inputs.empty() == options.shape.empty())
-    return absl::InvalidArgumentError("--input or --shape is required");
   if (globals.json && NamesStdout(options.csv))
     return absl::InvalidArgumentError("--json and --csv - both want stdout");
+  if (!options.graphs.empty()) return CheckGraphUsage(options);
+  if (options.kernel.empty()) return absl::InvalidArgumentError("kernel or --graph is required");
+  if (options.inputs.empty() == options.shape.empty())
+    return absl::InvalidArgumentError("--input or --shape is required");
   const size_t compared = options.implementations.size() + (options.candidate.given() ? 1 : 0);
-  if (compared > kImplementationsMax)
+  if (compared > kComparedMax)
     return absl::InvalidArgumentError(
         absl::StrCat("--implementation is given ", options.implementations.size(), " times",
-                     options.candidate.given() ? " beside --candidate; " : "; ",
-                     kImplementationsMax, " can be compared"));
+                     options.candidate.given() ? " beside --candidate; " : "; ", kComparedMax,
+                     " can be compared"));
   if (options.candidate.given() && options.profile.request_path)
     return absl::InvalidArgumentError("--request is the path of Execute, which runs no candidate");
   if (options.candidate.given() && !options.trace.empty())
@@ -329,9 +438,40 @@ absl::Status CheckUsage(const Globals& globals, const ProfileOptions& options) {
   return absl::OkStatus();
 }
 
+// Prints and writes what came of it.
+int Report(const Globals& globals, const ProfileOptions& options,
+           const absl::StatusOr<std::vector<Profiled>>& profiled) {
+  if (!profiled.ok()) return Refused(profiled.status());
+  if (const absl::Status status = Print(globals, options, *profiled); !status.ok())
+    return UsageError(status);
+  if (options.trace.empty()) return kExitOk;
+  const client::ProfileReport& report = profiled->front().report;
+  if (report.trace_json().empty())
+    return Refused(absl::InternalError("the server sent no trace, though one was asked for"));
+  if (const absl::Status status = WriteTrace(options, report); !status.ok())
+    return UsageError(status);
+  return kExitOk;
+}
+
+int RunGraphs(const Globals& globals, const ProfileOptions& options) {
+  auto calls = MakeGraphCalls(options);
+  if (!calls.ok()) return UsageError(calls.status());
+  if (const absl::Status status = CheckFiles(options); !status.ok()) return UsageError(status);
+  client::Client client(globals.server, OptionsOf(globals));
+  TimeLeft time_left(options.deadline.duration());
+  absl::StatusOr<std::vector<Profiled>> profiled = absl::UnknownError("not called");
+  {
+    const Progress progress(
+        absl::StrCat("profiling ", absl::StrJoin(options.graphs, " and "), " on ", globals.server));
+    profiled = ProfileGraphs(options, *std::move(calls), {&client, &time_left});
+  }
+  return Report(globals, options, profiled);
+}
+
 int Run(const Globals& globals, const ProfileOptions& options) {
   if (const absl::Status status = CheckUsage(globals, options); !status.ok())
     return UsageError(status);
+  if (!options.graphs.empty()) return RunGraphs(globals, options);
   std::optional<PushSource> candidate;
   if (options.candidate.given()) {
     auto source = options.candidate.Read(options.kernel);
@@ -353,16 +493,7 @@ int Run(const Globals& globals, const ProfileOptions& options) {
     const Progress progress(absl::StrCat("profiling ", options.kernel, " on ", globals.server));
     profiled = ProfileAll(options, candidate, *call, {&client, &time_left});
   }
-  if (!profiled.ok()) return Refused(profiled.status());
-  if (const absl::Status status = Print(globals, options, *profiled); !status.ok())
-    return UsageError(status);
-  if (options.trace.empty()) return kExitOk;
-  const client::ProfileReport& report = profiled->front().report;
-  if (report.trace_json().empty())
-    return Refused(absl::InternalError("the server sent no trace, though one was asked for"));
-  if (const absl::Status status = WriteTrace(options, report); !status.ok())
-    return UsageError(status);
-  return kExitOk;
+  return Report(globals, options, profiled);
 }
 
 }  // namespace

@@ -42,6 +42,12 @@ std::vector<ProfileRow> OfKind(const client::ProfileReport& report, const char* 
   return LongestFirst(report, [kind](const ProfileRow& row) { return row.kind() == kind; });
 }
 
+// True if a graph's steps are known to have done some of the work.
+bool HasSteps(const client::ProfileReport& report) {
+  return std::any_of(report.rows().begin(), report.rows().end(),
+                     [](const ProfileRow& row) { return !row.step().empty(); });
+}
+
 // The table of the first rows, and how many more there are.
 std::string Shown(Table table, const std::vector<ProfileRow>& rows,
                   const std::function<std::vector<std::string>(const ProfileRow&)>& cells) {
@@ -52,19 +58,30 @@ std::string Shown(Table table, const std::vector<ProfileRow>& rows,
   return text;
 }
 
+// `columns` behind a first one for the rows' steps, where `report` has some.
+std::vector<Table::Column> WithStep(const client::ProfileReport& report,
+                                    std::vector<Table::Column> columns) {
+  if (HasSteps(report)) columns.emplace(columns.begin(), "STEP");
+  return columns;
+}
+
+// Likewise the cells of such a row.
+std::vector<std::string> WithStep(const client::ProfileReport& report, const ProfileRow& row,
+                                  std::vector<std::string> cells) {
+  if (HasSteps(report)) cells.insert(cells.begin(), row.step().empty() ? "-" : row.step());
+  return cells;
+}
+
 std::string DeviceTable(const client::ProfileReport& report) {
-  Table table({"NAME", "KIND", ">CALLS", ">TOTAL", ">MEAN", ">SHARE", ">B/s"});
-  return Shown(std::move(table), LongestFirst(report, IsOfDevice), [](const ProfileRow& row) {
+  Table table(WithStep(report, {"NAME", "KIND", ">CALLS", ">TOTAL", ">MEAN", ">SHARE", ">B/s"}));
+  return Shown(std::move(table), LongestFirst(report, IsOfDevice), [&](const ProfileRow& row) {
     const double total_ns = static_cast<double>(row.total_ns());
-    return std::vector<std::string>{
-        CutMiddle(row.name(), kNameWidth),
-        row.kind(),
-        absl::StrCat(row.calls()),
-        HumanTime(total_ns),
-        HumanTime(row.mean_ns()),
-        PercentOf(row.fraction()),
-        HumanRate(row.total_ns() > 0 ? static_cast<double>(row.bytes()) * 1e9 / total_ns : 0,
-                  "B/s")};
+    return WithStep(
+        report, row,
+        {CutMiddle(row.name(), kNameWidth), row.kind(), absl::StrCat(row.calls()),
+         HumanTime(total_ns), HumanTime(row.mean_ns()), PercentOf(row.fraction()),
+         HumanRate(row.total_ns() > 0 ? static_cast<double>(row.bytes()) * 1e9 / total_ns : 0,
+                   "B/s")});
   });
 }
 
@@ -74,17 +91,16 @@ std::string LaunchTable(const client::ProfileReport& report) {
   if (std::all_of(rows.begin(), rows.end(),
                   [](const ProfileRow& row) { return row.grid().empty(); }))
     return "";
-  const Table table({"LAUNCH", ">REGS", ">SMEM", ">GRID", ">BLOCK", ">OCC", ">SM", ">DRAM"});
-  return Shown(table, rows, [](const ProfileRow& row) {
+  const Table table(
+      WithStep(report, {"LAUNCH", ">REGS", ">SMEM", ">GRID", ">BLOCK", ">OCC", ">SM", ">DRAM"}));
+  return Shown(table, rows, [&](const ProfileRow& row) {
     const auto or_none = [](const std::string& text) { return text.empty() ? "-" : text; };
-    return std::vector<std::string>{CutMiddle(row.name(), kLaunchNameWidth),
-                                    absl::StrCat(row.registers_per_thread()),
-                                    HumanBytes(static_cast<double>(row.shared_memory_bytes())),
-                                    or_none(row.grid()),
-                                    or_none(row.block()),
-                                    PercentOf(row.achieved_occupancy()),
-                                    PercentOf(row.sm_throughput()),
-                                    PercentOf(row.dram_throughput())};
+    return WithStep(
+        report, row,
+        {CutMiddle(row.name(), kLaunchNameWidth), absl::StrCat(row.registers_per_thread()),
+         HumanBytes(static_cast<double>(row.shared_memory_bytes())), or_none(row.grid()),
+         or_none(row.block()), PercentOf(row.achieved_occupancy()), PercentOf(row.sm_throughput()),
+         PercentOf(row.dram_throughput())});
   });
 }
 
@@ -188,16 +204,17 @@ std::vector<std::string> Notes(const Profiled& profiled) {
 // Renders the notes of both, once if they are equal.
 std::string NotesOfTwo(const Profiled& first, const Profiled& second) {
   if (Notes(first) == Notes(second)) return Listed("", Notes(first));
-  return absl::StrCat(Listed(NameOf(first.report) + ": ", Notes(first)),
-                      Listed(NameOf(second.report) + ": ", Notes(second)));
+  return absl::StrCat(Listed(NameOf(first) + ": ", Notes(first)),
+                      Listed(NameOf(second) + ": ", Notes(second)));
 }
 
 std::string TextOfOne(const Profiled& profiled) {
   const client::ProfileReport& report = profiled.report;
   const Figures figures = FiguresOf(profiled);
   const Verdict verdict = Judge(profiled, figures);
-  const std::string title = absl::StrCat(profiled.kernel, " on ", report.device(), " by ",
-                                         NameOf(report), ", ", Iterations(profiled));
+  const std::string title = absl::StrCat(
+      profiled.kernel, " on ", report.device(),
+      profiled.is_graph ? "" : absl::StrCat(" by ", NameOf(profiled)), ", ", Iterations(profiled));
   std::string text =
       absl::StrCat(Fitted("", title, kIndent), Bounded("", verdict), Listed("- ", verdict.advice));
   for (const std::string& table :
@@ -211,25 +228,26 @@ std::string TextOfTwo(const Profiled& first, const Profiled& second) {
   const Comparison comparison = Compare(first, second);
   const client::ProfileReport& a = first.report;
   const client::ProfileReport& b = second.report;
-  const std::string title = absl::StrCat(
-      first.kernel, " on ", a.device(), " by ", NameOf(a), " (", Iterations(first), ") and by ",
-      NameOf(b), b.device() == a.device() ? "" : absl::StrCat(" on ", b.device()), " (",
-      Iterations(second), ")");
+  const std::string title =
+      absl::StrCat(first.is_graph ? "graphs" : first.kernel, " on ", a.device(), " by ",
+                   NameOf(first), " (", Iterations(first), ") and by ", NameOf(second),
+                   b.device() == a.device() ? "" : absl::StrCat(" on ", b.device()), " (",
+                   Iterations(second), ")");
   std::string text = Fitted("", title, kIndent);
   if (comparison.time_ratio > 0) {
     const bool second_slower = comparison.time_ratio >= 1;
     const double times = second_slower ? comparison.time_ratio : 1 / comparison.time_ratio;
     absl::StrAppend(&text, Fitted("",
                                   absl::StrFormat("%s takes %.2f times as long as %s.",
-                                                  NameOf(second_slower ? b : a), times,
-                                                  NameOf(second_slower ? a : b)),
+                                                  NameOf(second_slower ? second : first), times,
+                                                  NameOf(second_slower ? first : second)),
                                   kIndent));
   }
   absl::StrAppend(&text, Listed("- ", comparison.reasons), "\n");
   for (const Profiled* const profiled : {&first, &second})
-    absl::StrAppend(
-        &text, Bounded(NameOf(profiled->report) + ": ", Judge(*profiled, FiguresOf(*profiled))));
-  Table table({"PER RUN", {NameOf(a), kRight}, {NameOf(b), kRight}, ">RATIO"});
+    absl::StrAppend(&text,
+                    Bounded(NameOf(*profiled) + ": ", Judge(*profiled, FiguresOf(*profiled))));
+  Table table({"PER RUN", {NameOf(first), kRight}, {NameOf(second), kRight}, ">RATIO"});
   for (const ComparedFigure& figure : comparison.figures)
     table.AddRow({figure.name, figure.first, figure.second,
                   figure.ratio < 0 ? "-" : absl::StrFormat("%.2f", figure.ratio)});
@@ -319,7 +337,7 @@ constexpr const char* kRowColumns[] = {
     "name", "kind", "calls", "total_ns", "mean_ns", "fraction",
     // How a kernel was launched, and shares of the device's peak.
     "registers_per_thread", "shared_memory_bytes", "grid", "block", "achieved_occupancy",
-    "sm_throughput", "dram_throughput", "bytes"};
+    "sm_throughput", "dram_throughput", "bytes", "step"};
 
 std::vector<std::string> Heading() {
   std::vector<std::string> heading = {"kernel", "implementation", "device"};
@@ -349,7 +367,7 @@ void AppendLines(const Profiled& profiled, const std::vector<std::string>& endin
                  std::string* csv) {
   const client::ProfileReport& report = profiled.report;
   for (const ProfileRow& row : report.rows()) {
-    std::vector<std::string> fields = {profiled.kernel, NameOf(report), report.device()};
+    std::vector<std::string> fields = {profiled.kernel, NameOf(profiled), report.device()};
     const json values = ToJson(row);
     for (const char* const column : kRowColumns) fields.push_back(CsvField(values[column]));
     fields.insert(fields.end(), ending.begin(), ending.end());
@@ -365,9 +383,10 @@ std::string ToText(absl::Span<const Profiled> profiled) {
 
 json ToJson(absl::Span<const Profiled> profiled) {
   if (profiled.size() == 1) return ToJson(profiled[0]);
-  return {{"kernel", profiled[0].kernel},
-          {"profiles", json::array({ToJson(profiled[0]), ToJson(profiled[1])})},
-          {"comparison", ToJson(Compare(profiled[0], profiled[1]))}};
+  json value = {{"profiles", json::array({ToJson(profiled[0]), ToJson(profiled[1])})},
+                {"comparison", ToJson(Compare(profiled[0], profiled[1]))}};
+  if (!profiled[0].is_graph) value["kernel"] = profiled[0].kernel;
+  return value;
 }
 
 std::string ToCsv(absl::Span<const Profiled> profiled) {

@@ -1,4 +1,4 @@
-// `warpcall graph`: its file, its inputs and outputs, and what it prints.
+// `warpcall graph`: its file, its inputs and outputs, what it prints, and --describe.
 #include <fstream>
 #include <string>
 #include <vector>
@@ -21,9 +21,23 @@ constexpr char kTwoSteps[] = R"({
   "outputs": ["y", {"name": "h", "keep": true, "ttl": "90s", "label": "hidden"}]
 })";
 
+FakeAnswer TwoSteps(const v1::DescribeRequest&, v1::DescribeResponse* response) {
+  testing::Merge(R"(device: 'cpu' launch { bytes_moved: 300 flops: 14 } workspace_bytes: 9
+                    intermediate_bytes: 4160
+                    steps { name: 'h' kernel: 'linear' implementation: 'chosen' result_bytes: 4096
+                            launch { variant: 'fast' flops: 7 } is_intermediate: true
+                            fuses_with: 'y' fused_saves_bytes: 8192 }
+                    steps { name: 'y' kernel: 'gelu' implementation: 'cpu' result_bytes: 16 })",
+                 response);
+  return {};
+}
+
 class CliGraphTest : public CliTest {
  protected:
-  CliGraphTest() { server_.AnswerExecuteGraph(std::ref(graph_)); }
+  CliGraphTest() {
+    server_.AnswerExecuteGraph(std::ref(graph_));
+    server_.AnswerDescribe(std::ref(describe_));
+  }
 
   // The path of a graph's file.
   std::string Store(const std::string& text) const {
@@ -41,6 +55,7 @@ class CliGraphTest : public CliTest {
 
   const std::string y_ = folder_.Path("y.npy");
   Script<v1::ExecuteGraphRequest, v1::ExecuteGraphResponse> graph_{testing::EchoGraph};
+  Script<v1::DescribeRequest, v1::DescribeResponse> describe_{TwoSteps};
 };
 
 TEST_F(CliGraphTest, SendsTheFileAndWritesTheOutput) {
@@ -163,6 +178,49 @@ TEST_F(CliGraphTest, InputsAndOutputsAreGivenByName) {
       {graph + x + " --input w1=@", "@ stands before a handle"},
       {"graph " + folder_.Path("no.json"), "can't read"},
   });
+  EXPECT_TRUE(graph_.Take().empty());
+}
+
+TEST_F(CliGraphTest, DescribeRunsNothing) {
+  const std::string line = absl::StrCat(
+      "graph ", Store(kTwoSteps), " --input w1=@0a --input x=", x_, " --describe --device cpu");
+  const ProgramResult run = Warpcall(line);
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(run.out,
+            "2 steps on cpu, not run\n"
+            "\n"
+            "STEP  KERNEL  IMPLEMENTATION    RESULT  INTERMEDIATE  FUSED SAVES  WITH\n"
+            "h     linear  chosen:fast     4.00 KiB  yes              8.00 KiB  y\n"
+            "y     gelu    cpu                 16 B  no                      -  -\n"
+            "\n"
+            "intermediates take 4.06 KiB of device memory\n");
+  const v1::ExecuteGraphRequest request = describe_.Take().at(0).graph();
+  EXPECT_THAT(request.inputs(0).tensor().shape(), ElementsAre(2, 2));
+  EXPECT_EQ(request.inputs(0).tensor().data(), "");
+  EXPECT_EQ(request.inputs(1).tensor().handle(), "0a");
+  EXPECT_EQ(request.steps(0).attributes().at("activation").string_value(), "gelu");
+  EXPECT_EQ(request.device(), "cpu");
+
+  const json result = WarpcallJson(line);
+  EXPECT_EQ(result["device"], "cpu");
+  EXPECT_EQ(result["launch"]["bytes_moved"], 300);
+  EXPECT_EQ(result["workspace_bytes"], 9);
+  EXPECT_EQ(result["intermediate_bytes"], 4160);
+  ASSERT_EQ(result["steps"].size(), 2u);
+  json step = result["steps"][0];
+  EXPECT_EQ(step["launch"]["flops"], 7);
+  step.erase("launch");
+  EXPECT_EQ(step, (json{{"name", "h"},
+                        {"kernel", "linear"},
+                        {"implementation", "chosen"},
+                        {"result_bytes", 4096},
+                        {"is_intermediate", true},
+                        {"fuses_with", "y"},
+                        {"fused_saves_bytes", 8192}}));
+  ExpectUsageErrors({{line + " --output y=y.npy", "--output excludes --describe"},
+                     {line + " --step-times", "--step-times excludes --describe"}});
+  describe_.Refuse(absl::InvalidArgumentError("step \"h\": linear takes 3 inputs, not 2"));
+  ExpectRefused(line, "INVALID_ARGUMENT: step \"h\": linear takes 3 inputs, not 2\n");
   EXPECT_TRUE(graph_.Take().empty());
 }
 

@@ -1,7 +1,10 @@
 // `warpcall profile` as its users have it.
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/substitute.h"
 #include "tests/client/cli/cli_fixture.h"
 
 namespace warpcall::cli {
@@ -146,6 +149,52 @@ FakeAnswer Moves8Megabytes(const v1::DescribeRequest& request, v1::DescribeRespo
   return {};
 }
 
+constexpr char kGraphText[] = R"($0 on cpu, 3 iterations
+Bound by compute: the threads were busy 90.0% of the time, and the least bytes moved at 32.0% of
+  copy bandwidth. Or it makes up to 3.1 passes over memory: only hardware counters could tell.
+- `warpcall bench` times the other implementations on this problem.
+- A narrower type has more elements in a vector.
+
+KERNELS     TIME  AS A COPY  LEAST BYTES   PASSES        B/s  % COPY        FLOP/s
+      2  1.00 ms     320 us     7.63 MiB  <= 3.12  8.00 GB/s   32.0%  2.00 GFLOP/s
+
+STEP  NAME    KIND    CALLS    TOTAL     MEAN  SHARE  B/s
+h     linear  kernel      3  2.00 ms   667 us  66.7%    -
+y     gelu    kernel      3  1.00 ms   333 us  33.3%    -
+-     idle    gap         3  30.0 us  10.0 us   1.0%    -
+)";
+
+constexpr char kTwoSteps[] = R"({
+  "steps": [{"name": "h", "kernel": "linear", "inputs": ["x", "w", "b"]},
+            {"name": "y", "kernel": "gelu", "inputs": ["h"]}],
+  "outputs": ["y", {"name": "h", "keep": true, "label": "hidden"}]
+})";
+constexpr char kOneStep[] = R"({
+  "steps": [{"name": "y", "kernel": "linear", "inputs": ["x", "w", "b"],
+             "attributes": {"activation": "gelu"}}],
+  "outputs": ["y"]
+})";
+
+// As OnTheCpu, by the steps of a graph; one step takes half as long.
+FakeAnswer StepsOnTheCpu(const v1::ProfileRequest& request, v1::ProfileResponse* response) {
+  OnTheCpu(request, response);
+  response->set_implementation("graph");
+  response->mutable_rows()->DeleteSubrange(1, 1);
+  const bool is_one = request.graph().steps_size() == 1;
+  AddRow("linear", "kernel", is_one ? 1'500'000 : 2'000'000, response);
+  response->mutable_rows()->rbegin()->set_step(is_one ? "y" : "h");
+  if (!is_one) {
+    AddRow("gelu", "kernel", 1'000'000, response);
+    response->mutable_rows()->rbegin()->set_step("y");
+  }
+  AddRow("idle", "gap", 30'000, response);
+  for (v1::ProfileRow& row : *response->mutable_rows())
+    if (row.kind() == "kernel" || row.kind() == "gap")
+      row.set_fraction(static_cast<double>(row.total_ns()) / 3'000'000);
+  if (request.trace()) response->set_trace_json(kTrace);
+  return {};
+}
+
 class ProfileCliTest : public CliTest {
  protected:
   ProfileCliTest() {
@@ -159,6 +208,12 @@ class ProfileCliTest : public CliTest {
   ProgramResult Within(int columns, const std::string& line) {
     return Shell(
         absl::StrCat("COLUMNS=", columns, " '", testing::ProgramPath("warpcall"), "' ", line));
+  }
+
+  std::string Store(const std::string& name, const std::string& text) const {
+    const std::string path = folder_.Path(name);
+    std::ofstream(path) << text;
+    return path;
   }
 
   Script<v1::ProfileRequest, v1::ProfileResponse> profile_{FourRows};
@@ -215,7 +270,7 @@ TEST_F(ProfileCliTest, CsvHasALineForEachRow) {
   EXPECT_EQ(lines[0],
             "kernel,implementation,device,name,kind,calls,total_ns,mean_ns,fraction,"
             "registers_per_thread,shared_memory_bytes,grid,block,achieved_occupancy,sm_throughput,"
-            "dram_throughput,bytes,iterations,verdict.bound,verdict.reason,verdict.advice,"
+            "dram_throughput,bytes,step,iterations,verdict.bound,verdict.reason,verdict.advice,"
             "comparison.time_ratio,comparison.reasons,figures.run_ns,figures.kernel_ns,"
             "figures.kernels,figures.gap_ns,figures.transfer_ns,figures.least_bytes,figures.flops,"
             "figures.counted_bytes,figures.ceiling_bytes_per_second,figures.bytes_per_second,"
@@ -226,10 +281,10 @@ TEST_F(ProfileCliTest, CsvHasALineForEachRow) {
   const std::string verdict = "3,memory,memory works at 92.5% of its peak.,A narrower type";
   EXPECT_THAT(
       lines[1],
-      StartsWith("gelu,subwarp_per_row,cuda:0,parse,host,3,90000,30000,,0,0,,,,,,0," + verdict));
+      StartsWith("gelu,subwarp_per_row,cuda:0,parse,host,3,90000,30000,,0,0,,,,,,0,," + verdict));
   EXPECT_THAT(lines[2], StartsWith(absl::StrCat("gelu,subwarp_per_row,cuda:0,\"", kLongName,
                                                 "\",kernel,3,60000,20000,0.6,40,2048,\"128,1,1\","
-                                                "\"256,2,1\",0.5,0.25,0.925,0,",
+                                                "\"256,2,1\",0.5,0.25,0.925,0,,",
                                                 verdict)));
   EXPECT_THAT(lines[2],
               EndsWith(",,,,20000,1,3333.3333333333335,10000,,,,,,,,,,0.5,0.25,0.925,,,,"));
@@ -262,7 +317,7 @@ TEST_F(ProfileCliTest, JsonHasEveryRowInFull) {
   json kernel = json::parse(R"({"kind": "kernel", "calls": 3, "total_ns": 60000,
     "mean_ns": 20000, "fraction": 0.6, "registers_per_thread": 40, "shared_memory_bytes": 2048,
     "grid": "128,1,1", "block": "256,2,1", "achieved_occupancy": 0.5, "sm_throughput": 0.25,
-    "dram_throughput": 0.925, "bytes": 0})");
+    "dram_throughput": 0.925, "bytes": 0, "step": ""})");
   kernel["name"] = kLongName;
   EXPECT_EQ(rows[1], kernel);
   EXPECT_EQ(rows[2]["bytes"], 1 << 20);
@@ -413,6 +468,89 @@ TEST_F(ProfileCliTest, RandomInputsAreTheServersToMake) {
             " shape: 1048576 shape: 1048576 } seed: 1 request_path: true");
 }
 
+TEST_F(ProfileCliTest, OfAGraphEachStepHasItsRows) {
+  profile_.Set(StepsOnTheCpu);
+  describe_.Set(Moves8Megabytes);
+  const std::string path = Store("two.json", kTwoSteps);
+  const std::string line =
+      absl::StrCat("profile --graph ", path, " --input w=", x_, " --input x=", x_,
+                   " --input b=@0a --device cpu --iterations 3");
+  const ProgramResult run = Within(100, line);
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, StartsWith(absl::Substitute(kGraphText, path)));
+  const v1::ProfileRequest request = profile_.Take().at(0);
+  EXPECT_EQ(request.iterations(), 3);
+  EXPECT_FALSE(request.has_request());
+  const v1::ExecuteGraphRequest& graph = request.graph();
+  ASSERT_EQ(graph.inputs_size(), 3);
+  EXPECT_EQ(graph.inputs(0).name(), "x");
+  EXPECT_EQ(graph.inputs(1).tensor().data().size(), 16u);
+  EXPECT_EQ(graph.inputs(2).tensor().handle(), "0a");
+  EXPECT_EQ(graph.device(), "cpu");
+  EXPECT_FALSE(graph.outputs(1).keep());
+  const v1::DescribeRequest described = describe_.Take().at(0);
+  EXPECT_EQ(described.graph().steps_size(), 2);
+  EXPECT_EQ(described.graph().inputs(1).tensor().data(), "");
+
+  const json value = WarpcallJson(line);
+  EXPECT_EQ(value["kernel"], path);
+  EXPECT_EQ(value["figures"]["kernels"], 2);
+  EXPECT_EQ(value["rows"][5]["step"], "h");
+  EXPECT_THAT(Lines(Warpcall(line + " --csv -").out).at(6),
+              AllOf(StartsWith(absl::StrCat(path, ",", path, ",cpu,linear,kernel,")),
+                    HasSubstr(",0,h,3,compute,")));
+  const std::string trace = folder_.Path("trace.json");
+  ASSERT_EQ(Warpcall(absl::StrCat(line, " --trace ", trace)).exit_status, 0);
+  EXPECT_EQ(ReadFile(trace), kTrace);
+}
+
+TEST_F(ProfileCliTest, TwoGraphsStandSideBySide) {
+  profile_.Set(StepsOnTheCpu);
+  describe_.Set(Moves8Megabytes);
+  const std::string two = Store("two.json", kTwoSteps);
+  const std::string one = Store("one.json", kOneStep);
+  const std::string line = absl::StrCat("profile --graph ", one, " --graph ", two,
+                                        " --input x=", x_, " --input w=", x_, " --input b=", x_);
+  const ProgramResult run = Warpcall(line);
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out,
+              StartsWith(absl::StrCat("graphs on cpu by ", one, " (3 iterations) and by ", two,
+                                      " (3 iterations)\n", two, " takes 1.98 times as long as ",
+                                      one, ".\n- ", two, " takes 2 kernels a run, the other 1: ")));
+  const auto requests = profile_.Take();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].graph().device(), "");
+  EXPECT_EQ(requests[1].graph().device(), "cpu");
+  EXPECT_EQ(requests[1].graph().inputs_size(), 3);
+  const json value = WarpcallJson(line);
+  EXPECT_FALSE(value.contains("kernel"));
+  EXPECT_EQ(value["profiles"][1]["kernel"], two);
+  EXPECT_DOUBLE_EQ(value["comparison"]["ratios"]["kernels"].get<double>(), 2);
+  ExpectUsageErrors({
+      {line + " --input z=" + x_, "--input z="},
+      {line + " --trace t", "--trace is of one graph; two are named"},
+      {absl::StrCat(line, " --graph ", one), "--graph is given 3 times; 2 can be compared"},
+  });
+}
+
+TEST_F(ProfileCliTest, AGraphTakesNoOptionsOfAKernel) {
+  const std::string path = Store("two.json", kTwoSteps);
+  const std::string graph = absl::StrCat("profile --graph ", path);
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const std::string option : {"--shape 8", "--seed 2", "--request", "--implementation cpu",
+                                   "--candidate a.cu", "--attribute axis=1"}) {
+    const std::string name = option.substr(0, option.find(' '));
+    lines.push_back({absl::StrCat(graph, " ", option), "--graph excludes " + name});
+  }
+  lines.push_back(
+      {"profile gelu --graph " + path, "the kernels of --graph are in its file; leave out 'gelu'"});
+  lines.push_back({graph, "input \"x\" has no file"});
+  lines.push_back({graph + " --input a=" + x_, "the graph has no input \"a\"; it has x, w, b"});
+  lines.push_back({"profile --graph " + folder_.Path("no.json"), "can't read"});
+  ExpectUsageErrors(lines);
+  EXPECT_THAT(profile_.Take(), IsEmpty());
+}
+
 TEST_F(ProfileCliTest, MatricesComeFromMnk) {
   ListSoftmaxAndMatmul();
   ASSERT_EQ(Warpcall("profile matmul --shape 2x3x4").exit_status, 0);
@@ -457,7 +595,7 @@ TEST_F(ProfileCliTest, ARefusalIsStatusOneAndLeavesTheFolderAsItWas) {
 TEST_F(ProfileCliTest, UsageErrorsAreStatusTwo) {
   const std::string in = absl::StrCat(" --input ", x_);
   ExpectUsageErrors({
-      {"profile", "required"},
+      {"profile", "kernel or --graph is required"},
       {"profile gelu", "--input or --shape is required"},
       {absl::StrCat("profile gelu --shape 8", in), "--shape"},
       {"profile gelu --shape '{8,9}'", "has 2 points; only one is taken here"},
