@@ -28,6 +28,7 @@ COLUMNS = 100
 BY_HAND = {"Tensor", "Chunk", "Attribute", "ExecuteRequest", "ExecuteResponse", "ProfileRequest"}
 BY_HAND |= {"ExecuteStreamRequest", "ExecuteStreamResponse", "PutRequest", "GetResponse"}
 BY_HAND |= {"PushEvent", "GraphInput", "ExecuteGraphRequest", "ExecuteGraphResponse"}
+BY_HAND |= {"DescribeRequest"}
 # PutHeader's tensor has no data here: it is sent in chunks. A TensorSpec has the same fields.
 WITHOUT_DATA = {"Tensor": "TensorSpec"}
 

@@ -37,12 +37,13 @@ from ._functions import pow as pow
 from ._functions import sum as sum
 from ._fuse import Fused, fuse
 from ._graph import Graph, GraphFunction
-from ._graph_result import GraphResult, GraphStepRow, GraphSteps
+from ._graph_result import GraphDescription, GraphResult, GraphStepRow, GraphSteps
 from ._graph_value import GraphValue
 from ._messages import ServerInfoResponse
 from ._profile import Profile
 from ._proto import (
     AttributeInfo,
+    DescribedStep,
     DeviceInfo,
     ImplementationInfo,
     KernelInfo,
@@ -91,11 +92,13 @@ __all__ = [
     "Client",
     "Comparison",
     "DeadlineExceeded",
+    "DescribedStep",
     "Description",
     "DeviceInfo",
     "Error",
     "Fused",
     "Graph",
+    "GraphDescription",
     "GraphFunction",
     "GraphResult",
     "GraphStepRow",

@@ -187,13 +187,24 @@ class Calls:
         return self._restoring(request.restorable, terms, make)
 
     def graph(self, request: GraphRequest) -> bytes:
-        terms = self.terms(request.timeout)
-
-        def make() -> bytes:
-            return self.unary(_channel.EXECUTE_GRAPH, request.encode(), terms.deadline)
-
+        deadline = self.deadline(request.timeout)
         with calling_graph():
-            return self._restoring(request.residents, terms, make)
+            return self.with_residents(
+                _channel.EXECUTE_GRAPH, request.encode, request.residents, deadline
+            )
+
+    def with_residents(
+        self,
+        method: str,
+        encode: Callable[[], bytes],
+        residents: Sequence[ResidentBase],
+        deadline: float | None,
+    ) -> bytes:
+        """A call whose request, which `encode` makes, names residents."""
+        terms = Terms(deadline, call_metadata(self._metadata))
+        return self._restoring(
+            residents, terms, lambda: self.unary(method, encode(), terms.deadline)
+        )
 
     def unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
         methods, metadata = self._methods, call_metadata(self._metadata)
@@ -251,15 +262,15 @@ class Calls:
     def profile(self, calls: ProfileCalls, deadline: float | None) -> Profile:
         """The calls of a profile, one after the other."""
         steps = calls.steps()
-        method, message = next(steps)
+        method, encode = next(steps)
         while True:
             said: bytes | Error
             try:
-                said = self.unary(method, message, deadline)
+                said = self.with_residents(method, encode, calls.subject.residents, deadline)
             except Error as error:
                 said = error
             try:
-                method, message = steps.send(said)
+                method, encode = steps.send(said)
             except StopIteration as end:
                 profile: Profile = end.value
                 return profile

@@ -17,8 +17,8 @@ from ._channel import TLS, Target, target_of
 from ._execute import Call
 from ._fast import open_calls
 from ._fuse import Attribute, expressed
-from ._graph import Graph, GraphRequest
-from ._graph_result import GraphResult
+from ._graph import Graph, GraphRequest, InspectedGraph, inspecting_graph
+from ._graph_result import GraphDescription, GraphResult, read_description
 from ._inspect import (
     ProfileOptions,
     Sampling,
@@ -27,7 +27,7 @@ from ._inspect import (
 )
 from ._kernels import KernelMethods
 from ._messages import ServerInfoResponse, encode, list_kernels_request
-from ._profile import Profile, ProfileCalls
+from ._profile import KernelSubject, Profile, ProfileCalls, Trace
 from ._progress import Progress, counting, length_of
 from ._proto import (
     DeviceInfo,
@@ -223,6 +223,23 @@ class Client(KernelMethods):
     def _run_graph(self, request: GraphRequest) -> GraphResult | tuple[GraphResult, ...]:
         check_residents(request, self._target)
         return request.finish(self._calls.graph(request), self._ceiling, self._resident)
+
+    def _describe_graph(self, graph: InspectedGraph) -> GraphDescription:
+        check_residents(graph.request, self._target)
+        deadline = self._calls.deadline(graph.request.timeout)
+        with inspecting_graph():
+            data = self._calls.with_residents(
+                _channel.DESCRIBE, graph.encode_describe, graph.residents, deadline
+            )
+        return read_description(graph.problem, data)
+
+    def _profile_graph(
+        self, graph: InspectedGraph, options: ProfileOptions, trace: Trace
+    ) -> Profile:
+        check_residents(graph.request, self._target)
+        deadline = self._calls.deadline(graph.request.timeout)
+        with inspecting_graph():
+            return self._calls.profile(ProfileCalls(graph, options, trace), deadline)
 
     # ---- tensors that stay ----
 
@@ -475,7 +492,7 @@ class Client(KernelMethods):
         problem = parse_problem(kernel, shape, dtype)
         call = Call(kernel, implementation, device, attributes=attributes)
         options = ProfileOptions(iterations, bool(trace), seed, request_path)
-        calls = ProfileCalls(call, problem, options, trace)
+        calls = ProfileCalls(KernelSubject(call, problem), options, trace)
         return self._calls.profile(calls, self._calls.deadline(timeout))
 
     def describe(

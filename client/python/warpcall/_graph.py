@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
@@ -17,20 +18,22 @@ from ._execute import MESSAGE_BYTES_MAX, Call, TensorView, handle_field, tensor_
 from ._fuse import with_expressions
 from ._graph_result import GraphAnswer, GraphResult, read_outputs
 from ._graph_value import GraphValue
+from ._inspect import ProfileOptions, encode_runs
 from ._kernels import GraphKernelMethods
 from ._messages import encode, encode_attributes
-from ._proto import GraphOutput, GraphStep
+from ._profile import GRAPH
+from ._proto import GraphOutput, GraphStep, ProfileResponse
 from ._request import Blocks
 from ._residents import ResidentBase, ttl_ns
 from ._result import Ceiling, Finisher, MakeResident, Result, bad_response
-from .errors import NO_METHOD, InvalidArgument, Unimplemented
+from .errors import NO_METHOD, InvalidArgument, NotFound, Unimplemented
 
 INPUTS_MAX, STEPS_MAX = 64, 256
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 # Leaves a name that is made up room for a number: "_256".
 _BASE_CHARACTERS_MAX = 59
-# Options of a function's calls, which are no inputs.
-_OPTIONS = ("step_times", "device", "request_id", "timeout")
+# Options of a function's calls and profiles, which are no inputs.
+_OPTIONS = ("step_times", "iterations", "trace", "device", "request_id", "timeout")
 # Options of `Client.run` that a step does not take.
 _NOT_OF_STEPS = ("device", "timeout", "out", "dtype", "request_id", "keep", "keep_ttl")
 
@@ -325,10 +328,7 @@ class GraphFunction:
     def __init__(self, client: Any, plan: Plan) -> None:
         self._client, self._plan = client, plan
         self._kernels = {step.name: step.kernel for step in plan.steps}
-        self._encoded = b"".join(
-            [wire.bytes_field(2, encode(step)) for step in plan.steps]
-            + [wire.bytes_field(3, encode(output)) for output in plan.outputs]
-        )
+        self._encoded = _encode_graph(plan.steps, plan.outputs)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -351,14 +351,7 @@ class GraphFunction:
         **inputs: Any,
     ) -> Any:
         """As the class says."""
-        own = self._plan.inputs
-        for name in inputs:
-            if name not in own:
-                raise TypeError(f'the graph has no input "{name}"; it has {_listed(own)}')
-        missing = [name for name in own if name not in inputs]
-        if missing:
-            raise TypeError(f"no value for {_listed(missing)}; the graph's inputs: {_listed(own)}")
-        items = {name: _item_of(name, inputs[name], self._plan.dtype) for name in own}
+        items = self._items(inputs)
         head = self._encoded
         for number, text in ((4, device), (5, request_id)):
             if text:
@@ -369,6 +362,58 @@ class GraphFunction:
         request = GraphRequest(head, items, self._plan.outputs, self._kernels, timeout)
         return self._client._run_graph(request)
 
+    def describe(self, /, *, device: str = "", timeout: float | None = None, **inputs: Any) -> Any:
+        """Describes what would run for a call with these inputs, step by step; runs nothing, and
+        sends types and shapes alone: `x=numpy.empty((64, 1024), "float32")` will do.
+
+        Returns a GraphDescription; of a graph of `warpcall.aio` a coroutine returns it. Raises the
+        errors of a call.
+        """
+        return self._client._describe_graph(self._inspected(inputs, device, timeout))
+
+    def profile(
+        self,
+        /,
+        *,
+        iterations: int = 0,
+        trace: bool | str | os.PathLike[str] = False,
+        device: str = "",
+        timeout: float | None = None,
+        **inputs: Any,
+    ) -> Any:
+        """Profiles calls with these inputs, copies included, and finds the bound of their speed.
+        The outputs are neither returned nor kept. Options as for `Client.profile`.
+
+        Returns a Profile whose rows name their steps, where the server knows them; of a graph of
+        `warpcall.aio` a coroutine returns it. Raises the errors of a call.
+        """
+        options = ProfileOptions(iterations, bool(trace))
+        graph = self._inspected(inputs, device, timeout)
+        return self._client._profile_graph(graph, options, trace)
+
+    def _items(self, inputs: Mapping[str, object]) -> dict[str, Item]:
+        """The inputs of a call. Raises TypeError unless they are those that the graph has."""
+        own = self._plan.inputs
+        for name in inputs:
+            if name not in own:
+                raise TypeError(f'the graph has no input "{name}"; it has {_listed(own)}')
+        missing = [name for name in own if name not in inputs]
+        if missing:
+            raise TypeError(f"no value for {_listed(missing)}; the graph's inputs: {_listed(own)}")
+        return {name: _item_of(name, inputs[name], self._plan.dtype) for name in own}
+
+    def _inspected(
+        self, inputs: Mapping[str, object], device: str, timeout: float | None
+    ) -> InspectedGraph:
+        """Of a call that keeps no outputs."""
+        items = self._items(inputs)
+        shapes = [f"{name}={'x'.join(map(str, item.shape))}" for name, item in items.items()]
+        items.update(self._plan.constants)
+        head = _encode_graph(self._plan.steps, [GraphOutput(name) for name in self.outputs])
+        head += wire.bytes_field(4, device.encode())
+        request = GraphRequest(head, items, [], self._kernels, timeout)
+        return InspectedGraph(request, ", ".join(shapes))
+
     def __repr__(self) -> str:
         lines = [f"<warpcall.GraphFunction ({', '.join(self.inputs)}):"]
         for step in self._plan.steps:
@@ -378,6 +423,14 @@ class GraphFunction:
             lines.append(f"  {step.name} = {step.kernel}({', '.join(arguments)})")
         kept = [f"{each.name}{' (kept)' if each.keep else ''}" for each in self._plan.outputs]
         return "\n".join([*lines, f"  return {', '.join(kept)}>"])
+
+
+def _encode_graph(steps: Sequence[GraphStep], outputs: Sequence[GraphOutput]) -> bytes:
+    """These fields of an ExecuteGraphRequest."""
+    return b"".join(
+        [wire.bytes_field(2, encode(step)) for step in steps]
+        + [wire.bytes_field(3, encode(output)) for output in outputs]
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -420,6 +473,29 @@ class GraphRequest(NamedTuple):
     def encode(self) -> bytes:
         """An ExecuteGraphRequest; the one copy of the tensors. Raises InvalidArgument for more than
         a message holds."""
+        return b"".join(self._pieces())
+
+    def encode_as(self, number: int, head: bytes) -> bytes:
+        """A message of the fields of `head` and, as field `number`, this request; otherwise as
+        encode."""
+        pieces = self._pieces()
+        size = sum(memoryview(piece).nbytes for piece in pieces)
+        return b"".join([head, wire.bytes_prefix(number, size), *pieces])
+
+    def encode_without_data(self) -> bytes:
+        """An ExecuteGraphRequest for a graph that does not run."""
+        out = self.head
+        for name, item in self.items.items():
+            tensor = (
+                handle_field(item)
+                if isinstance(item, ResidentBase)
+                else tensor_fields(item.data_type, item.shape, None)
+            )
+            content = wire.bytes_field(1, name.encode()) + wire.bytes_field(2, tensor)
+            out += wire.bytes_field(1, content)
+        return out
+
+    def _pieces(self) -> list[Any]:
         pieces: list[Any] = [self.head]
         for name, item in self.items.items():
             content = wire.bytes_field(1, name.encode())
@@ -436,7 +512,7 @@ class GraphRequest(NamedTuple):
                 f"the request has {total} bytes; a graph is one message of at most"
                 f" {MESSAGE_BYTES_MAX}: put() its large inputs first"
             )
-        return b"".join(pieces)
+        return pieces
 
     def finish(
         self, data: bytes, ceiling: Ceiling, resident: MakeResident
@@ -473,6 +549,30 @@ class GraphRequest(NamedTuple):
         return GraphResult(output.name, answer, shaped, ceiling)
 
 
+@dataclasses.dataclass(frozen=True)
+class InspectedGraph:
+    """A graph to profile or to describe."""
+
+    request: GraphRequest
+    problem: str
+    """The shapes of a call's inputs: "x=3x8"."""
+    kernel = GRAPH
+
+    @property
+    def residents(self) -> list[ResidentBase]:
+        return self.request.residents
+
+    def encode_profile(self, options: ProfileOptions) -> bytes:
+        return self.request.encode_as(7, encode_runs(options))
+
+    def encode_describe(self, ran: ProfileResponse | None = None) -> bytes:
+        """`ran`: a profile on whose device it is described."""
+        graph = self.request.encode_without_data()
+        if ran is not None:
+            graph += wire.bytes_field(4, ran.device.encode())  # of two the later counts
+        return wire.bytes_field(6, graph)
+
+
 @contextlib.contextmanager
 def calling_graph() -> Generator[None, None, None]:
     """Says of a server that is too old that it is."""
@@ -482,4 +582,16 @@ def calling_graph() -> Generator[None, None, None]:
         if error.message not in NO_METHOD:
             raise
         text = "the server has no method ExecuteGraph: its version is too old"
+        raise Unimplemented(text) from None
+
+
+@contextlib.contextmanager
+def inspecting_graph() -> Generator[None, None, None]:
+    """Likewise where the server sees a kernel without a name in place of the graph."""
+    try:
+        yield
+    except NotFound as error:
+        if not error.message.startswith('kernel ""'):
+            raise
+        text = "the server neither describes nor profiles graphs: its version is too old"
         raise Unimplemented(text) from None

@@ -1,4 +1,4 @@
-"""The answer to a graph's call, and its outputs as results."""
+"""The answer to a graph's call, its outputs as results, and what would run for a call."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from . import _wire as wire
 from ._arrays import Array
 from ._execute import TensorView, read_tensor
-from ._format import nanoseconds, variant_name
+from ._format import binary_bytes, nanoseconds, variant_name
 from ._messages import decode
-from ._proto import GraphStepResult, LaunchInfo, Timing
-from ._reports import Cells, Table
+from ._proto import DescribedStep, DescribeResponse, GraphStepResult, LaunchInfo, Timing
+from ._reports import Cells, Table, decoded
 from ._result import Ceiling, Result, bad_response, output_text, unknown_ceiling
 from ._wire import WireError
 
@@ -197,6 +197,65 @@ class GraphResult(Result):
             f" {_count(len(self.steps))} on {self.device}: kernels"
             f" {nanoseconds(timing.kernel_ns)}{replayed}, server {nanoseconds(timing.total_ns)}>"
         )
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class GraphDescription(Table):
+    """What would run for a graph, step by step; prints as a table."""
+
+    problem: str
+    """The shapes of the call's inputs: "x=3x8"."""
+    device: str
+    steps: tuple[DescribedStep, ...]
+    """In their order. `fuses_with` names a later step that could compute the result of this one
+    itself, both as one step of the kernel `fused`; that saves `fused_saves_bytes` to and from
+    device memory."""
+    launch: LaunchInfo
+    """Sums of the steps' bytes and FLOP."""
+    workspace_bytes: int
+    intermediate_bytes: int
+    """Device memory of the results that only later steps read."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the report as a dict for JSON."""
+        return dataclasses.asdict(self)
+
+    def _title(self) -> str:
+        return f"{' '.join(filter(None, ['graph', self.problem]))} on {self.device}, not run"
+
+    def _cells(self) -> Cells:
+        header = [
+            *("step", "kernel", "implementation", "result", "intermediate", "fused saves", "with")
+        ]
+        rows = [
+            [
+                step.name,
+                step.kernel,
+                variant_name(step.implementation, step.launch.variant),
+                binary_bytes(step.result_bytes),
+                "yes" if step.is_intermediate else "no",
+                binary_bytes(step.fused_saves_bytes) if step.fuses_with else "-",
+                step.fuses_with or "-",
+            ]
+            for step in self.steps
+        ]
+        return header, rows
+
+    def _notes(self) -> list[str]:
+        return [f"intermediates take {binary_bytes(self.intermediate_bytes)} of device memory"]
+
+
+def read_description(problem: str, data: bytes) -> GraphDescription:
+    """A DescribeResponse of a graph. Raises Internal for one that is none."""
+    said = decoded(DescribeResponse, data)
+    return GraphDescription(
+        problem,
+        said.device,
+        said.steps,
+        said.launch,
+        said.workspace_bytes,
+        said.intermediate_bytes,
+    )
 
 
 def _count(steps: int) -> str:

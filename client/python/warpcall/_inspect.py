@@ -10,8 +10,8 @@ from . import _wire as wire
 from ._arrays import type_name
 from ._execute import Call, encode_header
 from ._fuse import with_expressions
-from ._messages import checked, encode
-from ._proto import BenchmarkRequest, DescribeRequest, TensorSpec
+from ._messages import checked, encode, encode_attributes
+from ._proto import BenchmarkRequest, TensorSpec
 from .errors import InvalidArgument
 
 
@@ -126,13 +126,18 @@ class ProfileOptions:
     """Profile the path of a request with such inputs, copies included, not the kernel whole."""
 
 
+def encode_runs(options: ProfileOptions) -> bytes:
+    """What a ProfileRequest says of its runs, whatever runs."""
+    out = b""
+    if options.iterations:
+        out = wire.varint_field(2, checked("iterations", options.iterations, 32))
+    return out + wire.varint_field(3, options.trace)
+
+
 def encode_profile(problem: Problem, call: Call, options: ProfileOptions) -> bytes:
     """A ProfileRequest whose inputs the server makes."""
     call = with_expressions(call, len(problem.inputs))
-    out = wire.bytes_field(1, encode_header(call, []))
-    if options.iterations:
-        out += wire.varint_field(2, checked("iterations", options.iterations, 32))
-    out += wire.varint_field(3, options.trace)
+    out = wire.bytes_field(1, encode_header(call, [])) + encode_runs(options)
     for spec in problem.inputs:
         out += wire.bytes_field(4, encode(spec))
     out += wire.varint_field(5, checked("seed", options.seed, 64, signed=False))
@@ -142,8 +147,10 @@ def encode_profile(problem: Problem, call: Call, options: ProfileOptions) -> byt
 def encode_describe(problem: Problem, call: Call) -> bytes:
     """A DescribeRequest."""
     call = with_expressions(call, len(problem.inputs))
-    return encode(
-        DescribeRequest(
-            call.kernel, call.implementation, problem.inputs, call.attributes, call.device
-        )
-    )
+    out = b""
+    for number, text in ((1, call.kernel), (2, call.implementation), (5, call.device)):
+        if text:
+            out += wire.bytes_field(number, text.encode())
+    for spec in problem.inputs:
+        out += wire.bytes_field(3, encode(spec))
+    return out + encode_attributes(4, call.attributes)

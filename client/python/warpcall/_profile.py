@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from . import _channel
 from ._execute import Call
@@ -36,20 +36,24 @@ from ._proto import (
     ProfileRow,
 )
 from ._reports import Cells, Table, decoded, finite
+from ._residents import ResidentBase
 from ._verdict import Profiled, figures_of, judge, percent
 from .errors import Error
 
+GRAPH = "graph"
+"""The kernel of a graph's profile."""
 _BESIDE = ("host", "thread", "counter")
 """Kinds of rows outside the device's sequence of kernels, copies and gaps."""
 _ABOVE_MEMORY = 1.05
 
 
 class Profile(Table):
-    """The device's work for a kernel, and the bound of its speed."""
+    """The device's work for a kernel or a graph, and the bound of its speed."""
 
     def __init__(self, kernel: str, problem: str, profiled: Profiled) -> None:
         response = profiled.response
         self.kernel, self.problem = kernel, problem
+        """Of a graph "graph", and the shapes of the call's inputs by their names: "x=3x8"."""
         self.rows: Sequence[ProfileRow] = response.rows
         self.implementation, self.variant = response.implementation, response.variant
         self.device = response.device
@@ -88,8 +92,10 @@ class Profile(Table):
 
     def _heading(self) -> str:
         runs = "iteration" if self.iterations == 1 else "iterations"
-        name = variant_name(self.implementation, self.variant)
-        return f"{self.kernel} {self.problem} by {name} on {self.device}, {self.iterations} {runs}"
+        words = [self.kernel, self.problem] if self.problem else [self.kernel]
+        if self.kernel != GRAPH:
+            words.append(f"by {variant_name(self.implementation, self.variant)}")
+        return f"{' '.join(words)} on {self.device}, {self.iterations} {runs}"
 
     def _tables(self) -> list[Cells]:
         tables = [self._of_run(), self._of_device(), self._of_launches()]
@@ -156,7 +162,8 @@ class Profile(Table):
             ]
             for row in self._device_rows()
         ]
-        return ["name", "kind", "calls", "total", "mean", "share", "B/s"], rows
+        header = ["name", "kind", "calls", "total", "mean", "share", "B/s"]
+        return self._with_steps(header, rows, self._device_rows())
 
     def _of_launches(self) -> Cells:
         kernels = self._of("kernel")
@@ -171,7 +178,16 @@ class Profile(Table):
             ]
             for row in kernels
         ]
-        return header, rows
+        return self._with_steps(header, rows, kernels)
+
+    def _with_steps(
+        self, header: list[str], rows: list[list[str]], of: Sequence[ProfileRow]
+    ) -> Cells:
+        """The cells of these rows, behind those of their steps if there are any."""
+        if not any(row.step for row in self.rows):
+            return header, rows
+        cells = [[row.step or "-", *texts] for row, texts in zip(of, rows, strict=True)]
+        return ["step", *header], cells
 
     def _of_host(self) -> Cells:
         rows = [
@@ -216,8 +232,52 @@ def _known(text: Callable[[float], str], value: float) -> str:
 
 # ---- calls --------------------------------------------------------------------------------------
 
-# (method, request) to be made, whose answer is sent back, or the error that it ended with.
-Steps: TypeAlias = "Generator[tuple[str, bytes], bytes | Error, Profile]"
+# True keeps a trace in the result; a path writes it there.
+Trace: TypeAlias = "bool | str | os.PathLike[str]"
+
+# (method, request) to be made, whose answer is sent back, or the error that it ended with. The
+# request is encoded for each attempt, since a tensor may be put again under another handle.
+Steps: TypeAlias = "Generator[tuple[str, Callable[[], bytes]], bytes | Error, Profile]"
+
+
+class Subject(Protocol):
+    """Something to profile. `kernel` and `problem` are those of its Profile."""
+
+    @property
+    def kernel(self) -> str: ...
+
+    @property
+    def problem(self) -> str: ...
+
+    @property
+    def residents(self) -> Sequence[ResidentBase]:
+        """The inputs that are on the server."""
+        ...
+
+    def encode_profile(self, options: ProfileOptions) -> bytes:
+        """A ProfileRequest."""
+        ...
+
+    def encode_describe(self, ran: ProfileResponse) -> bytes:
+        """A DescribeRequest of what ran."""
+        ...
+
+
+class KernelSubject:
+    """A kernel, and inputs that the server makes."""
+
+    residents = ()
+
+    def __init__(self, call: Call, problem: Problem) -> None:
+        self._call, self._problem = call, problem
+        self.kernel, self.problem = call.kernel, problem.label
+
+    def encode_profile(self, options: ProfileOptions) -> bytes:
+        return encode_profile(self._problem, self._call, options)
+
+    def encode_describe(self, ran: ProfileResponse) -> bytes:
+        call = self._call._replace(implementation=ran.implementation, device=ran.device)
+        return encode_describe(self._problem, call)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,27 +285,26 @@ class ProfileCalls:
     """The calls that a profile takes: after the first, what the server tells of the row and its
     device; a server, or a policy, may refuse to."""
 
-    call: Call
-    problem: Problem
+    subject: Subject
     options: ProfileOptions
-    trace: bool | str | os.PathLike[str]
+    trace: Trace
 
     def steps(self) -> Steps:
-        said = yield _channel.PROFILE, encode_profile(self.problem, self.call, self.options)
+        subject = self.subject
+        said = yield _channel.PROFILE, lambda: subject.encode_profile(self.options)
         if isinstance(said, Error):
             raise said
         response = decoded(ProfileResponse, said)
         if isinstance(self.trace, (str, os.PathLike)):
             with open(self.trace, "wb") as file:
                 file.write(response.trace_json)
-        ran = self.call._replace(implementation=response.implementation, device=response.device)
-        said = yield _channel.DESCRIBE, encode_describe(self.problem, ran)
+        said = yield _channel.DESCRIBE, lambda: subject.encode_describe(response)
         plan, missing = DescribeResponse(), ""
         if isinstance(said, Error):
             missing = f"Describe: {said.message}"
         else:
             plan = decoded(DescribeResponse, said)
-        said = yield _channel.LIST_DEVICES, b""
+        said = yield _channel.LIST_DEVICES, bytes
         device = DeviceInfo()
         if not isinstance(said, Error):
             devices = decoded(ListDevicesResponse, said).devices
@@ -257,14 +316,15 @@ class ProfileCalls:
         if device.name and not (
             bandwidth > 0 and figures_of(profiled).fraction_of_ceiling <= _ABOVE_MEMORY
         ):
-            said = yield _channel.BENCHMARK, _copy_request(device.name)
+            copy = _copy_request(device.name)
+            said = yield _channel.BENCHMARK, lambda: copy
             if not isinstance(said, Error):
                 bandwidth = max(
                     bandwidth, decoded(BenchmarkResponse, said).ceiling_bytes_per_second
                 )
             device = dataclasses.replace(device, measured_bandwidth_bytes_per_second=bandwidth)
         return Profile(
-            self.call.kernel, self.problem.label, dataclasses.replace(profiled, device=device)
+            subject.kernel, subject.problem, dataclasses.replace(profiled, device=device)
         )
 
 

@@ -405,6 +405,8 @@ class ProfileRow:
     dram_throughput: float = field(13, "double")
     bytes: int = field(14, "int")
     """Bytes that copies moved, all calls together."""
+    step: str = field(15, "text")
+    """The graph's step that did it; empty: no step, or not known."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -427,13 +429,20 @@ class ProfileResponse:
 
 
 @dataclasses.dataclass(frozen=True)
-class DescribeRequest:
-    kernel: str = field(1, "text")
-    implementation: str = field(2, "text")
-    """As in ExecuteRequest; likewise attributes and device."""
-    inputs: tuple[TensorSpec, ...] = field(3, TensorSpec, repeated=True)
-    attributes: Mapping[str, object] = field(4, "attributes")
-    device: str = field(5, "text")
+class DescribedStep:
+    name: str = field(1, "text")
+    kernel: str = field(2, "text")
+    implementation: str = field(3, "text")
+    """The implementation that runs."""
+    launch: LaunchInfo = field(4, LaunchInfo)
+    result_bytes: int = field(5, "int")
+    """Size of its result, and whether only later steps read it."""
+    is_intermediate: bool = field(6, "bool")
+    fuses_with: str = field(7, "text")
+    """A later step that could compute this one's result itself, both as one step of the kernel
+    `fused`; empty: there is none."""
+    fused_saves_bytes: int = field(8, "int")
+    """Bytes to and from device memory that one step of the two would save."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -473,6 +482,11 @@ class DescribeResponse:
     grid: str = field(12, "text")
     """"132x1x1"; empty if there is none."""
     block: str = field(13, "text")
+    steps: tuple[DescribedStep, ...] = field(14, DescribedStep, repeated=True)
+    """Of a graph, in its order. The fields above are then those of no kernel, but for device,
+    launch, which has the sums of the steps' bytes and flops, and workspace_bytes."""
+    intermediate_bytes: int = field(15, "int")
+    """Device memory of the results that only later steps read."""
 
 
 @dataclasses.dataclass(frozen=True)

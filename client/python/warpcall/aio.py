@@ -48,8 +48,8 @@ from ._execute import Call, encode_extras, encode_ready
 from ._fast import open_calls
 from ._fuse import Attribute, expressed
 from ._futures import Cancellation
-from ._graph import Graph, GraphRequest, calling_graph
-from ._graph_result import GraphResult
+from ._graph import Graph, GraphRequest, InspectedGraph, calling_graph, inspecting_graph
+from ._graph_result import GraphDescription, GraphResult, read_description
 from ._inspect import (
     ProfileOptions,
     Sampling,
@@ -59,7 +59,7 @@ from ._inspect import (
 from ._kernels import AsyncKernelMethods
 from ._messages import ServerInfoResponse, encode, list_kernels_request
 from ._process import Home
-from ._profile import Profile, ProfileCalls
+from ._profile import KernelSubject, Profile, ProfileCalls, Trace
 from ._progress import Progress, counting, length_of
 from ._proto import (
     DeviceInfo,
@@ -224,25 +224,54 @@ class Client(AsyncKernelMethods):
         check_residents(request, self._target)
         deadline = self._deadline(request.timeout)
         with calling_graph():
-            try:
-                data = await self._unary(_channel.EXECUTE_GRAPH, request.encode(), deadline)
-            except NotFound as error:
-                await self._restore(request, error, deadline)
-                try:
-                    data = await self._unary(_channel.EXECUTE_GRAPH, request.encode(), deadline)
-                except NotFound as again:
-                    raise lost_again(again) from None
+            data = await self._with_residents(
+                _channel.EXECUTE_GRAPH, request.encode, request.residents, deadline
+            )
         return request.finish(data, self._ceilings.get, self._resident)
 
+    async def _describe_graph(self, graph: InspectedGraph) -> GraphDescription:
+        check_residents(graph.request, self._target)
+        deadline = self._deadline(graph.request.timeout)
+        with inspecting_graph():
+            data = await self._with_residents(
+                _channel.DESCRIBE, graph.encode_describe, graph.residents, deadline
+            )
+        return read_description(graph.problem, data)
+
+    async def _profile_graph(
+        self, graph: InspectedGraph, options: ProfileOptions, trace: Trace
+    ) -> Profile:
+        check_residents(graph.request, self._target)
+        calls = ProfileCalls(graph, options, trace)
+        with inspecting_graph():
+            return await self._profile(calls, self._deadline(graph.request.timeout))
+
+    async def _with_residents(
+        self,
+        method: str,
+        encode: Callable[[], bytes],
+        residents: Sequence[ResidentBase],
+        deadline: float | None,
+    ) -> bytes:
+        """As Calls.with_residents."""
+        try:
+            return await self._unary(method, encode(), deadline)
+        except NotFound as error:
+            if not residents:
+                raise
+            await self._restore(residents, error, deadline)
+        try:
+            return await self._unary(method, encode(), deadline)
+        except NotFound as error:
+            raise lost_again(error) from None
+
     async def _restore(
-        self, request: GraphRequest, error: NotFound, deadline: float | None
+        self, residents: Sequence[ResidentBase], error: NotFound, deadline: float | None
     ) -> None:
         """As Calls.restore."""
         # The rest of the call's time.
         timeout = math.inf if deadline is None else max(deadline - time.monotonic(), 1e-3)
-        await self._in_thread(
-            timeout, lambda calls, terms: calls.restore(request.residents, error, terms)
-        )
+        await self._in_thread(timeout, lambda calls, terms: calls.restore(residents, error, terms))
 
     # ---- tensors that stay ----
 
@@ -412,17 +441,21 @@ class Client(AsyncKernelMethods):
         problem = parse_problem(kernel, shape, dtype)
         call = Call(kernel, implementation, device, attributes=attributes)
         options = ProfileOptions(iterations, bool(trace), seed, request_path)
-        steps = ProfileCalls(call, problem, options, trace).steps()
-        deadline = self._deadline(timeout)
-        method, message = next(steps)
+        calls = ProfileCalls(KernelSubject(call, problem), options, trace)
+        return await self._profile(calls, self._deadline(timeout))
+
+    async def _profile(self, calls: ProfileCalls, deadline: float | None) -> Profile:
+        """As Calls.profile."""
+        steps = calls.steps()
+        method, encode = next(steps)
         while True:
             said: bytes | Error
             try:
-                said = await self._unary(method, message, deadline)
+                said = await self._with_residents(method, encode, calls.subject.residents, deadline)
             except Error as error:
                 said = error
             try:
-                method, message = steps.send(said)
+                method, encode = steps.send(said)
             except StopIteration as end:
                 profile: Profile = end.value
                 return profile

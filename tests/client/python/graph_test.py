@@ -3,7 +3,9 @@ and loses what a test says."""
 
 import asyncio
 import copy
+import pathlib
 import pickle
+import tempfile
 import threading
 import unittest
 
@@ -398,6 +400,177 @@ class GraphTest(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
+class InspectingServer(GraphServer):
+    """Describes and profiles graphs, which it keeps in `requests`, and whole ProfileRequests in `profiles`."""
+
+    def __init__(self):
+        self.profiles = []
+        super().__init__()
+
+    def answer(self, data, context):
+        try:
+            described, profiled = (cls.FromString(data) for cls in (THEIRS.DescribeRequest, THEIRS.ProfileRequest))
+        except DecodeError:  # a copy's benchmark, and Free's handles
+            return b""
+        if not data:
+            devices = THEIRS.ListDevicesResponse()
+            devices.devices.add(name="cpu:0", kind="cpu", multiprocessors=2, measured_bandwidth_bytes_per_second=1e10)
+            return devices.SerializeToString()
+        profiles = profiled.HasField("graph")
+        if profiles:
+            self.profiles.append(profiled)
+        super().answer((profiled if profiles else described).graph.SerializeToString(), context)  # or its refusals
+        return (self.profile(profiled) if profiles else self.describe(described)).SerializeToString()
+
+    def computed(self, request):
+        return THEIRS.ExecuteGraphResponse()
+
+    def describe(self, request):
+        response = THEIRS.DescribeResponse(device=request.graph.device or "cpu:0", workspace_bytes=9,
+                                           intermediate_bytes=4160, launch=dict(bytes_moved=2_000_000, flops=14))
+        response.steps.add(name="h", kernel="linear", implementation="cpu", launch=dict(variant="fast", flops=7),
+                           result_bytes=4096, is_intermediate=True, fuses_with="y", fused_saves_bytes=8192)
+        response.steps.add(name="y", kernel="gelu", implementation="manual", result_bytes=64)
+        return response
+
+    def profile(self, request):
+        response = THEIRS.ProfileResponse(device="cpu:0", implementation="graph", iterations=2)
+        for name, kind, step, total_ns in (("linear", "kernel", "h", 600_000), ("gelu", "kernel", "y", 400_000),
+                                           ("idle", "gap", "", 1000), ("run", "host", "", 1_100_000)):
+            response.rows.add(name=name, kind=kind, step=step, calls=2, total_ns=total_ns, mean_ns=total_ns / 2,
+                              fraction=0.5, achieved_occupancy=-1, sm_throughput=-1, dram_throughput=-1)
+        if request.trace:
+            response.trace_json = b"{}"
+        return response
+
+
+STEPS_TABLE = """\
+graph x=3x8 on cpu:0, not run
+
+step  kernel  implementation    result  intermediate  fused saves  with
+h     linear        cpu:fast  4.00 KiB           yes     8.00 KiB     y
+y       gelu          manual      64 B            no            -     -
+intermediates take 4.06 KiB of device memory"""
+
+
+class InspectTest(unittest.TestCase):
+    """A graph is described and profiled, by the client that blocks and by asyncio's."""
+
+    def setUp(self):
+        self.server = self.enterContext(InspectingServer())
+        self.gpu = self.enterContext(warpcall.connect(self.server.address, timeout=SECONDS_MAX, retry=QUICK))
+
+    def graph(self, gpu, weight):
+        g = gpu.graph()
+        h = g.linear(g.input("x"), weight, B1, name="h", activation="relu")
+        g.output(h, keep=True, ttl=9, label="kept")
+        g.output(g.gelu(h, implementation="cpu"), "y")
+        return g.build()
+
+    def by_asyncio(self, work):
+        """What `work` returns of a graph of asyncio's."""
+        async def run():
+            async with warpcall.aio.connect(self.server.address, timeout=SECONDS_MAX, retry=QUICK) as gpu:
+                return await work(self.graph(gpu, await gpu.put(W1)))
+        return asyncio.run(run())
+
+    def check_graph(self, graph, x):
+        """The graph that was sent keeps nothing, and its inputs are `x`, a handle, and B1 with data or without."""
+        self.assertEqual([(each.name, each.tensor.data, bool(each.tensor.handle)) for each in graph.inputs],
+                         [("x", x, False), ("input", b"", True), ("input_2", B1.tobytes() if x else b"", False)])
+        self.assertEqual(list(graph.inputs[0].tensor.shape), [3, 8])
+        self.assertEqual([(each.name, each.kernel, each.implementation) for each in graph.steps],
+                         [("h", "linear", ""), ("y", "gelu", "cpu")])
+        self.assertEqual([(each.name, each.keep, each.ttl_ns, each.label) for each in graph.outputs],
+                         [("h", False, 0, ""), ("y", False, 0, "")])
+        self.assertEqual(graph.device, "cpu:1")
+
+    def test_a_graph_is_described_without_data(self):
+        huge = np.broadcast_to(np.float32(0), (1 << 20, 8))  # takes no memory
+        for described in (self.graph(self.gpu, self.gpu.put(W1)).describe(x=X, device="cpu:1", timeout=30),
+                          self.by_asyncio(lambda f: f.describe(x=X, device="cpu:1", timeout=30))):
+            self.check_graph(self.server.requests.pop(), b"")
+            self.assertIsInstance(described, warpcall.GraphDescription)
+            self.assertEqual(described.device, "cpu:1")
+            step = described.steps[0]
+            self.assertEqual((step.name, step.kernel, step.implementation, step.launch.flops, step.result_bytes),
+                             ("h", "linear", "cpu", 7, 4096))
+            self.assertEqual((step.is_intermediate, step.fuses_with, step.fused_saves_bytes), (True, "y", 8192))
+            self.assertEqual((described.workspace_bytes, described.intermediate_bytes, described.launch.flops), (9, 4160, 14))
+            self.assertEqual(repr(described), STEPS_TABLE.replace("cpu:0", "cpu:1"))
+            self.assertEqual(described.to_dict()["steps"][1]["implementation"], "manual")
+            self.assertIn("<th>fused saves</th>", described._repr_html_())
+        g = self.gpu.graph()
+        g.output(g.gelu(g.input("x")))
+        g.build().describe(x=huge)
+        self.assertEqual(list(self.server.requests[-1].inputs[0].tensor.shape), [1 << 20, 8])
+
+    def test_a_profile_names_the_steps(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "trace.json"
+            options = dict(x=X, iterations=7, trace=path, device="cpu:1", timeout=30)
+            for make in (lambda: self.graph(self.gpu, self.gpu.put(W1)).profile(**options),
+                         lambda: self.by_asyncio(lambda f: f.profile(**options))):
+                profile = make()
+                self.assertEqual(path.read_bytes(), b"{}")
+                path.unlink()
+                sent = self.server.profiles.pop()
+                self.assertEqual((sent.iterations, sent.trace, sent.HasField("request")), (7, True, False))
+                self.check_graph(sent.graph, X.tobytes())
+                described = self.server.requests[-1]  # of the device that the profile names, without data
+                self.assertEqual((described.device, described.inputs[0].tensor.data), ("cpu:0", b""))
+                self.assertIsInstance(profile, warpcall.Profile)
+                self.assertEqual([row.step for row in profile.rows], ["h", "y", "", ""])
+                self.assertEqual((profile.figures.kernel_ns, profile.figures.least_bytes), (500_000, 2_000_000))
+                self.assertEqual(profile.to_dict()["rows"][0]["step"], "h")
+                text = repr(profile)
+                self.assertTrue(text.startswith("graph x=3x8 on cpu:0, 2 iterations\n"), text)
+                self.assertRegex(text, r"\nstep +name +kind +calls .*\nh +linear +kernel +2 .*\ny +gelu +kernel +2 "
+                                       r".*\n- +idle +gap +2 ")
+
+    def test_what_the_server_lost_is_put_again(self):
+        for inspect in ("describe", "profile"):
+            for by_asyncio in (False, True):
+                self.server.requests.clear()
+                self.server.lost = {f"handle{len(self.server.tensors)}": "expired"}  # the next one
+                if by_asyncio:
+                    self.by_asyncio(lambda f: getattr(f, inspect)(x=X))
+                else:
+                    getattr(self.graph(self.gpu, self.gpu.put(W1)), inspect)(x=X)
+                first, second = (request.inputs[1].tensor.handle for request in self.server.requests[:2])
+                self.assertIn(first, self.server.lost)
+                self.assertNotIn(second, self.server.lost)
+
+    def test_asyncios_errors_are_the_servers(self):
+        for inspect in ("describe", "profile"):
+            self.server.refusals = [(grpc.StatusCode.NOT_FOUND, 'kernel "" is unknown; there are: gelu')]
+            with self.assertRaisesRegex(warpcall.Unimplemented, "its version is too old"):
+                self.by_asyncio(lambda f: getattr(f, inspect)(x=X))
+
+    def test_wrong_calls_are_refused_with_names(self):
+        f = self.graph(self.gpu, W1)
+        for inspect in (f.describe, f.profile):
+            with self.assertRaisesRegex(TypeError, 'the graph has no input "y"; it has x'):
+                inspect(x=X, y=X)
+            with self.assertRaisesRegex(TypeError, "no value for x"):
+                inspect()
+            with self.assertRaisesRegex(TypeError, 'no input "step_times"'):
+                inspect(x=X, step_times=True)
+            # What a server says that knows kernels alone.
+            self.server.refusals = [(grpc.StatusCode.NOT_FOUND, 'kernel "" is unknown; there are: gelu')]
+            with self.assertRaisesRegex(warpcall.Unimplemented, "its version is too old"):
+                inspect(x=X)
+            self.server.refusals = [(grpc.StatusCode.NOT_FOUND, 'step "h": kernel "" is unknown')]
+            with self.assertRaisesRegex(warpcall.NotFound, 'step "h": kernel'):
+                inspect(x=X)
+            self.server.refusals = [(grpc.StatusCode.INVALID_ARGUMENT, 'step "h": linear takes 3 inputs')]
+            with self.assertRaisesRegex(warpcall.InvalidArgument, 'step "h": linear takes 3 inputs'):
+                inspect(x=X)
+        for name in ("trace", "iterations"):
+            with self.assertRaisesRegex(warpcall.InvalidArgument, f'"{name}" has the name of an option'):
+                self.gpu.graph().input(name)
+
+
 class RealTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -424,6 +597,22 @@ class RealTest(unittest.TestCase):
             self.assertGreater(row.kernel_ns, 0)
         self.assertEqual((y.resident_bytes, y.replayed), (W1.nbytes, False))
         self.assertGreaterEqual(y.intermediate_bytes, 3 * 5 * 4)
+
+    def test_what_would_run_is_what_runs(self):
+        with self.gpu.put(W1) as weight:
+            f = self.graph(weight)
+            described, y = f.describe(x=X), f(x=X)
+            self.assertEqual([(step.name, step.kernel, step.implementation, step.is_intermediate)
+                              for step in described.steps],
+                             [("h", "linear", "cpu", True), ("y", "softmax", "cpu", False)])
+            self.assertEqual([step.result_bytes for step in described.steps], [3 * 5 * 4] * 2)
+            self.assertEqual((described.device, described.intermediate_bytes, described.launch.flops),
+                             (y.device, y.intermediate_bytes, y.launch.flops))
+            profile = f.profile(x=X, iterations=2)
+        kernels = {row.step: row for row in profile.rows if row.kind == "kernel"}
+        self.assertEqual(set(kernels), {"h", "y"})
+        self.assertEqual((profile.iterations, [row.calls for row in kernels.values()]), (2, [2, 2]))
+        self.assertEqual((profile.plan_missing, profile.figures.flops), ("", y.launch.flops))
 
     def test_what_the_server_lost_is_put_again(self):
         weight = self.gpu.put(W1, evictable=True)
