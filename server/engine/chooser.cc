@@ -16,6 +16,9 @@
 namespace warpcall {
 namespace {
 
+// Steps before one that are compared with it.
+constexpr size_t kStepsCompared = 16;
+
 // Measurements of each problem's class; null where there are none.
 using Classes = absl::InlinedVector<std::shared_ptr<const TunedClass>, 2>;
 
@@ -176,13 +179,25 @@ absl::StatusOr<Candidate> Chooser::FindStepsOn(int device, const Problem& proble
       question_.steps.size());
   Candidate found;
   found.device = device;
+  const absl::Span<const Step> steps = problem.graph->steps();
   std::vector<const Row*> rows;
   for (size_t i = 0; i < question_.steps.size(); ++i) {
     const StepQuestion& step = question_.steps[i];
+    // Layers are often alike, and looking for a row takes longer than all else for a step.
+    const size_t first = i - std::min(i, kStepsCompared);
+    size_t alike = first;
+    while (alike < i && !(question_.steps[alike].kernel == step.kernel &&
+                          question_.steps[alike].implementation == step.implementation &&
+                          steps[alike].problem == steps[i].problem))
+      ++alike;
+    if (alike < i) {
+      rows.push_back(rows[alike]);
+      continue;
+    }
     Chooser chooser(choices_, {step.kernel, step.implementation, question_.device,
                                question_.may_use, question_.may_use_device});
     absl::StatusOr<Candidate> row =
-        chooser.FindOn(device, absl::MakeConstSpan(&problem.graph->steps()[i].problem, 1));
+        chooser.FindOn(device, absl::MakeConstSpan(&steps[i].problem, 1));
     if (!row.ok()) return WithPrefix(StepLabel(step.name), row.status());
     rows.push_back(row->row);
   }

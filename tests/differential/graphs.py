@@ -1,5 +1,7 @@
 """Random graphs for ExecuteGraph, and what NumPy makes of them."""
 
+import os
+
 import numpy as np
 
 from differential import (BFLOAT16, FLOAT16, FLOAT32, HALF_SUBNORMAL, HALF_UNIT, TYPE_BYTES, Problem, decode, encode,
@@ -9,6 +11,8 @@ STEPS_MAX = 12
 SIDE_MAX = 48
 PERTURBED_RUNS = 4
 ALIGNMENT = 256
+# Under compute-sanitizer what lies between two stamps takes longer than a small kernel, which then has no time.
+TOOL_TAKES_TIME = os.environ.get("WARPCALL_TEST_SANITIZED") == "gpu"
 EXPRESSIONS = {"x0 + x1": lambda a, b: a + b, "gelu(x0 + x1) * 0.5": lambda a, b: gelu(a + b, "tanh") * 0.5,
                "max(x0, x1) - x0": lambda a, b: np.maximum(a, b) - a}
 
@@ -157,7 +161,7 @@ class Graph:
     def check_facts(self, response):
         if [step.name for step in response.steps] != [step.name for step in self.steps]:
             return f"steps {[step.name for step in response.steps]}"
-        if any((step.kernel_ns > 0) != self.step_times for step in response.steps):
+        if any((step.kernel_ns > 0) != self.step_times for step in response.steps) and not TOOL_TAKES_TIME:
             return f"step times {[step.kernel_ns for step in response.steps]}, wanted: {self.step_times}"
         aligned = [-(-step.bytes(self.data_type) // ALIGNMENT) * ALIGNMENT for step in self.steps
                    if step.name not in self.outputs]

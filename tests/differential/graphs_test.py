@@ -108,6 +108,16 @@ class GraphsTest(unittest.TestCase):
         self.assertGreater(response.timing.kernel_ns, 0)
         self.assertEqual([step.launch.flops > 0 for step in response.steps], [True, True])
 
+    def test_steps_that_are_alike_but_for_their_implementation(self):
+        request = self.request()
+        request.steps[1].kernel = "gelu"
+        request.steps[1].inputs[0] = "x"
+        request.steps[1].implementation = "reference"
+        request.outputs.add(name="h")
+        implementations = [step.implementation for step in self.client.execute_graph(request).steps]
+        self.assertNotEqual(implementations[0], "reference")
+        self.assertEqual(implementations[1], "reference")
+
     def test_names(self):
         rule = ('names have 1 to 63 of A-Z, a-z, 0-9, "_", "." and "-", the first a letter or "_"')
         for name in ("", "1x", "a b", "-", "x" * 64, "ä"):
