@@ -270,7 +270,7 @@ absl::StatusOr<PlanPtr> MakeColumnPlan(const Problem& problem, const PlanContext
         [&](auto* kernel, const ColumnShape& shape, const ColumnTile& tile) {
           const cuda::Grid grid = GridOf(tile.blocks, tile.threads());
           return cuda::NewKernelPlan(
-              {.variant = variant}, {kernel, grid}, context,
+              {.variant = variant, .may_be_replayed = true}, {kernel, grid}, context,
               [kernel, grid, shape, tile](const Operands& operands, const LaunchContext& launch) {
                 const ColumnTensor<T> tensor{static_cast<const T*>(operands.inputs[0]),
                                              static_cast<T*>(operands.outputs[0]), shape, tile};
