@@ -29,14 +29,22 @@ constexpr int64_t WgmmaWork(const WgmmaTile& tile, const Size& size) {
 }
 
 // Clusters that run at once. Multiprocessors come in groups that a cluster stays within: of 132 an
-// H200 gives 132 to clusters of two, 120 to those of four and eight. A few more clusters of blocks
-// that take less than half of a multiprocessor's memory run beside others: 8 x (128x1024x1024,
-// bfloat16) in a graph took 33.7 us by 32 clusters of four such blocks, and 41.4 by 16 of blocks
-// twice as wide.
+// H200 gives 132 to clusters of two, 120 to those of four and eight.
 constexpr int64_t WgmmaClustersAtOnce(const WgmmaTile& tile, int32_t multiprocessors) {
-  const bool fills_groups = tile.blocks <= 2 || 2 * WgmmaSharedBytes(tile) <= kWgmmaSharedBytesMax;
-  const int64_t usable = fills_groups ? multiprocessors : int64_t{multiprocessors} * 10 / 11;
+  const int64_t usable = tile.blocks <= 2 ? multiprocessors : int64_t{multiprocessors} * 10 / 11;
   return std::max<int64_t>(1, usable / tile.blocks);
+}
+
+// Likewise where sums of k terms are cut. Of blocks that take less than half of a multiprocessor's
+// memory a few more run beside others; it costs them little where their sums are no longer than the
+// ring. Eight times 128x1024x1024 in a graph took 33.7 us by 32 clusters of four such blocks, and
+// 41.4 by 16 of blocks twice as wide.
+constexpr int64_t WgmmaClustersAtOnce(const WgmmaTile& tile, int64_t k, int32_t multiprocessors) {
+  const bool run_beside_others = tile.splits() > 1 &&
+                                 2 * WgmmaSharedBytes(tile) <= kWgmmaSharedBytesMax &&
+                                 CeilDivide(WgmmaSteps(k), tile.splits()) <= tile.stages;
+  return run_beside_others ? std::max(1, multiprocessors / tile.blocks)
+                           : WgmmaClustersAtOnce(tile, multiprocessors);
 }
 
 // Rows of clusters that are walked down together; see PlaceOf.
@@ -71,7 +79,7 @@ constexpr double WgmmaCycles(const WgmmaTile& tile, const WgmmaSize& of, int32_t
   constexpr double kBytesPerBlock = 26;    // memory traffic of one block alone
   const Size& size = of.size;
   const int64_t work = WgmmaWork(tile, size);
-  const int64_t at_once = WgmmaClustersAtOnce(tile, multiprocessors);
+  const int64_t at_once = WgmmaClustersAtOnce(tile, size.k, multiprocessors);
   const int64_t waves = CeilDivide(work, at_once);
   const double busy = std::min(1.0, static_cast<double>(work) / static_cast<double>(at_once));
   const double outputs = 1.0 * tile.m * tile.n;
@@ -102,7 +110,7 @@ constexpr int ChooseWgmmaTile(const WgmmaSize& of, int32_t multiprocessors) {
     const WgmmaTile& tile = kWgmmaTiles[i];
     if (tile.splits() > 1 &&
         (!WgmmaCanSplit(tile, of.size.k) ||
-         WgmmaWork(tile, of.size) > WgmmaClustersAtOnce(tile, multiprocessors)))
+         WgmmaWork(tile, of.size) > WgmmaClustersAtOnce(tile, of.size.k, multiprocessors)))
       continue;
     const double cycles = WgmmaCycles(tile, of, multiprocessors);
     if (i > 0 && cycles >= best_cycles) continue;
