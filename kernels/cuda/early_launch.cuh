@@ -6,18 +6,18 @@
 namespace warpcall::cuda {
 
 // Returns when the kernel ahead of this one has ended and what it wrote can be read. Every thread
-// calls it before its first access to global memory, reads included: the kernel ahead may still
-// write what this one reads, and read what this one writes. Because every thread calls it, a kernel
-// ends only after all kernels ahead of it.
+// calls it before its first access to global memory, reads included, but for inputs that are
+// settled (LaunchContext): the kernel ahead may still write what this one reads, and read what this
+// one writes. Because every thread calls it, a kernel ends only after all kernels ahead of it.
 __device__ inline void AwaitKernelAhead() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Once all blocks of this kernel have called it, blocks of the next kernel, if that was launched
-// early, too, may start where the device has room. This kernel's own blocks always come first. The
-// call orders no memory accesses.
+// Called after AwaitKernelAhead alone: settled inputs count on it. Once all blocks of this kernel
+// have called it, blocks of the next kernel, if that was launched early, too, may start where the
+// device has room. This kernel's own blocks always come first. The call orders no memory accesses.
 __device__ inline void LetNextKernelBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -110,7 +110,8 @@ struct WgmmaKernel {
   __device__ static uint32_t StagesAhead(const WgmmaArguments& arguments) {
     if (!arguments.of.b_is_settled || FirstWork() >= arguments.of.work) return 0;
     const Steps steps = StepsOf(arguments);
-    return min(static_cast<uint32_t>(kTile.stages), steps.end - steps.begin);
+    const uint32_t count = steps.end - steps.begin;
+    return count < kTile.stages ? count : kTile.stages;
   }
 
   __device__ static void ProduceAhead(const Memory& memory, const WgmmaArguments& arguments) {

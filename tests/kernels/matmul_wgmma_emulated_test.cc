@@ -188,6 +188,7 @@ class Product {
     std::vector<char> out(bytes + 64, '\xFF');
     WgmmaArguments arguments = {};
     arguments.of = tiling.geometry;
+    arguments.of.b_is_settled = has_bias_;  // as weights of a graph's layer are
     arguments.out = out.data();
     MakeMap(tiling.a.stack, a.data(), tiling.a.box_rows, &arguments.a);
     MakeMap(tiling.b.stack, b.data(), tiling.b.box_rows, &arguments.b);
