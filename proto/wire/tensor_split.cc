@@ -114,4 +114,12 @@ void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::strin
   AppendMessage(tensor_field, fields, prefix.data_bytes, out);
 }
 
+void AppendGraphInputPrefix(absl::Span<const char> name, const TensorPrefix& prefix,
+                            std::string* out) {
+  std::string input;
+  AppendMessage(v1::GraphInput::kNameFieldNumber, name, 0, &input);
+  AppendTensorPrefix(v1::GraphInput::kTensorFieldNumber, prefix, &input);
+  AppendMessage(v1::ExecuteGraphRequest::kInputsFieldNumber, input, prefix.data_bytes, out);
+}
+
 }  // namespace warpcall::wire

@@ -74,5 +74,8 @@ void AppendMessage(int field, absl::Span<const char> message, size_t more, std::
 // Appends to `out` the encoding of one Tensor as an element of `tensor_field`, except its data
 // bytes, which must follow at once.
 void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::string* out);
+// Likewise of an element of ExecuteGraphRequest.inputs.
+void AppendGraphInputPrefix(absl::Span<const char> name, const TensorPrefix& prefix,
+                            std::string* out);
 
 }  // namespace warpcall::wire

@@ -163,16 +163,12 @@ void AppendInputPrefix(const CheckedProfile& checked, size_t number, const Tenso
                        std::string* bytes) {
   const wire::TensorPrefix prefix = {static_cast<int>(spec.data_type), spec.dims, spec.bytes()};
   std::string input;
-  if (!checked.is_graph) {
+  if (checked.is_graph)
+    wire::AppendGraphInputPrefix(checked.graph.header().inputs(static_cast<int>(number)).name(),
+                                 prefix, &input);
+  else
     wire::AppendTensorPrefix(wire::kExecuteRequestInputs, prefix, &input);
-    return wire::AppendMessage(kRequest, input, spec.bytes(), bytes);
-  }
-  v1::GraphInput named;
-  named.set_name(checked.graph.header().inputs(static_cast<int>(number)).name());
-  std::string content = named.SerializeAsString();
-  wire::AppendTensorPrefix(v1::GraphInput::kTensorFieldNumber, prefix, &content);
-  wire::AppendMessage(v1::ExecuteGraphRequest::kInputsFieldNumber, content, spec.bytes(), &input);
-  wire::AppendMessage(kGraph, input, spec.bytes(), bytes);
+  wire::AppendMessage(checked.is_graph ? kGraph : kRequest, input, spec.bytes(), bytes);
 }
 
 // Copies a tensor from its device, as Get does.

@@ -31,20 +31,6 @@ void ToProto(const GraphOutput& output, v1::GraphOutput* out) {
   out->set_label(output.label);
 }
 
-// Appends an element of ExecuteGraphRequest.inputs, except its tensor's data, which must follow at
-// once.
-void AppendInputPrefix(const GraphInput& input, std::string* out) {
-  v1::GraphInput named;
-  named.set_name(input.name);
-  std::string content = named.SerializeAsString();
-  const Tensor& tensor = input.tensor;
-  wire::AppendTensorPrefix(
-      v1::GraphInput::kTensorFieldNumber,
-      {static_cast<int>(tensor.data_type()), tensor.shape(), tensor.data().size()}, &content);
-  wire::AppendMessage(v1::ExecuteGraphRequest::kInputsFieldNumber, content, tensor.data().size(),
-                      out);
-}
-
 // Everything but the inputs.
 v1::ExecuteGraphRequest ToProto(const GraphRequest& request) {
   v1::ExecuteGraphRequest message;
@@ -109,10 +95,13 @@ std::vector<Piece> EncodeGraph(const GraphRequest& request,
       more.AppendToString(&small);
       continue;
     }
-    AppendInputPrefix(input, &small);
+    const Tensor& tensor = input.tensor;
+    wire::AppendGraphInputPrefix(
+        input.name, {static_cast<int>(tensor.data_type()), tensor.shape(), tensor.data().size()},
+        &small);
     pieces.push_back(OwnedPiece(std::exchange(small, {})));
-    const std::shared_ptr<const void>& owner = input.tensor.owner();
-    pieces.push_back({input.tensor.data(), owner == nullptr ? borrowed_owner : owner});
+    const std::shared_ptr<const void>& owner = tensor.owner();
+    pieces.push_back({tensor.data(), owner == nullptr ? borrowed_owner : owner});
   }
   if (!small.empty()) pieces.push_back(OwnedPiece(std::move(small)));
   return pieces;
