@@ -4,11 +4,14 @@
 #include <memory>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/check/cases.h"
+#include "kernels/graph/graph_plan.h"
+#include "kernels/graph/step_graph.h"
 #include "kernels/source/files.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
@@ -116,12 +119,16 @@ absl::StatusOr<v1::DescribeResponse> DescribePlan(const Op& op, const Implementa
   return response;
 }
 
-absl::StatusOr<v1::DescribeResponse> DescribeGraph(const StepGraph& graph,
+absl::StatusOr<v1::DescribeResponse> DescribeGraph(const Problem& problem,
                                                    absl::Span<const std::string> names,
                                                    Device* device) {
+  const StepGraph& graph = *problem.graph;
   WARPCALL_CHECK(names.size() == graph.steps().size(), names.size(), graph.steps().size());
   ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device->CreateStream());
   RETURN_IF_ERROR(stream->BindThread());
+  ASSIGN_OR_RETURN(const PlanPtr whole, PlanGraph(problem, {.device = &device->properties(),
+                                                            .libraries = stream->libraries()}));
+  const std::vector<PlanPtr> plans = whole->Steps();
   v1::DescribeResponse response;
   response.set_device(device->properties().name);
   response.set_intermediate_bytes(static_cast<int64_t>(graph.arena_bytes()));
@@ -129,10 +136,7 @@ absl::StatusOr<v1::DescribeResponse> DescribeGraph(const StepGraph& graph,
   for (size_t i = 0; i < names.size(); ++i) {
     const Step& step = graph.steps()[i];
     const Implementation& row = step.row->implementation;
-    ASSIGN_OR_RETURN(const PlanPtr plan,
-                     row.plan(step.problem,
-                              {.device = &device->properties(), .libraries = stream->libraries()}));
-    ASSIGN_OR_RETURN(const LaunchShape shape, plan->shape());
+    ASSIGN_OR_RETURN(const LaunchShape shape, plans[i]->shape());
     v1::DescribedStep& described = *response.add_steps();
     described.set_name(names[i]);
     described.set_kernel(step.op->name);
@@ -146,7 +150,7 @@ absl::StatusOr<v1::DescribeResponse> DescribeGraph(const StepGraph& graph,
       described.set_fused_saves_bytes(2 * result_bytes);  // neither written nor read
     }
     workspace_bytes =
-        std::max(workspace_bytes, static_cast<int64_t>(plan->traits().workspace_bytes));
+        std::max(workspace_bytes, static_cast<int64_t>(plans[i]->traits().workspace_bytes));
     response.mutable_launch()->set_gpu_kernels(response.launch().gpu_kernels() + shape.gpu_kernels);
   }
   const Work work = graph.work();

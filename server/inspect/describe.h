@@ -5,7 +5,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/graph/step_graph.h"
 #include "kernels/op.h"
 #include "kernels/plan.h"
 #include "server/runtime/device.h"
@@ -24,9 +23,9 @@ v1::LaunchInfo LaunchInfoOf(const Implementation& row, const Work& work, const L
 absl::StatusOr<v1::DescribeResponse> DescribePlan(const Op& op, const Implementation& row,
                                                   const Problem& problem, Device* device);
 
-// Describes how each step of a graph would run. `names`: the steps'. Fills in what a
+// Describes how each step of a graph's problem would run. `names`: the steps'. Fills in what a
 // DescribeResponse has of a graph.
-absl::StatusOr<v1::DescribeResponse> DescribeGraph(const StepGraph& graph,
+absl::StatusOr<v1::DescribeResponse> DescribeGraph(const Problem& problem,
                                                    absl::Span<const std::string> names,
                                                    Device* device);
 

@@ -6,6 +6,7 @@
 #include "proto/common/status_macros.h"
 #include "server/inspect/describe.h"
 #include "server/transport/codec.h"
+#include "server/transport/graph_codec.h"
 #include "server/transport/graph_request.h"
 #include "server/transport/inquiry.h"
 
@@ -37,25 +38,23 @@ absl::Status ReadGraphOf(const ExecuteDeps& deps, v1::DescribeRequest* message, 
     return absl::InvalidArgumentError(
         "beside a graph there is a kernel, an implementation, inputs, attributes or a device; a "
         "graph has its own");
-  v1::ExecuteGraphRequest& graph = *message->mutable_graph();
-  GraphWishes wishes;
-  ASSIGN_OR_RETURN(wishes, ReadGraphWishes(graph, *deps.registry));
-  std::vector<NamedInput> inputs;
-  for (v1::GraphInput& input : *graph.mutable_inputs()) {
-    inputs.push_back({GraphInputLabel(input.name()), input.mutable_tensor(), 0});
-    if (!input.tensor().data().empty())
+  const std::string bytes = message->graph().SerializeAsString();
+  const wire::Bytes fragment = bytes;
+  GraphCodec codec(deps.registry);
+  RETURN_IF_ERROR(codec.Decode(absl::MakeConstSpan(&fragment, 1)));
+  for (int i = 0; i < codec.header().inputs_size(); ++i)
+    if (const size_t size = codec.split().tensor_data[static_cast<size_t>(i)].size; size > 0)
       return absl::InvalidArgumentError(
-          absl::StrCat(inputs.back().label, " has ", input.tensor().data().size(),
+          absl::StrCat(GraphInputLabel(codec.header().inputs(i).name()), " has ", size,
                        " bytes of data; Describe takes a type and a shape, or a handle"));
-  }
-  CallSpec spec = {.device = graph.device(), .request_id = graph.request_id()};
-  for (const NamedInput& input : inputs) spec.input_labels.push_back(input.label);
-  ASSIGN_OR_RETURN(spec.residents,
-                   UseHandles({&deps.engine->residents(), request->caller()->name}, inputs));
-  for (const NamedInput& input : inputs) input.tensor->clear_handle();
-  spec.steps = std::move(wishes.steps);
-  ASSIGN_OR_RETURN(Problem problem, ReadGraph(graph, spec.steps));
+  RETURN_IF_ERROR(codec.FindResidents(&deps.engine->residents(), request->caller()->name));
+  ASSIGN_OR_RETURN(CallSpec spec, codec.Spec());
+  spec.keeps.clear();  // nothing runs
   RETURN_IF_ERROR(request->ReadKernel(std::move(spec)));
+  ASSIGN_OR_RETURN(Problem problem, codec.ToProblem(*request->kernel().op));
+  *message->mutable_graph() = codec.header();
+  for (v1::GraphInput& input : *message->mutable_graph()->mutable_inputs())
+    input.mutable_tensor()->clear_handle();
   request->SetProblem(std::move(problem));
   RETURN_IF_ERROR(request->Choose(absl::MakeConstSpan(&request->problem(), 1)));
   request->EndUses();
@@ -102,7 +101,7 @@ absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* dev
     ASSIGN_OR_RETURN(const ChosenGraph graph,
                      ReadChosenGraph(registry, device->properties(), request.mutable_graph()));
     ASSIGN_OR_RETURN(const v1::DescribeResponse response,
-                     inspect::DescribeGraph(*graph.problem.graph, graph.names, device));
+                     inspect::DescribeGraph(graph.problem, graph.names, device));
     return response.SerializeAsString();
   }
   CheckedDescribe checked;
