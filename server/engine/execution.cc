@@ -395,8 +395,8 @@ int Execution::RecordingOf(const Job& job, const Placement& placement, const Cut
                               [&] { return Record(job, placement, piece); });
 }
 
-// Of a graph, whose memory is the same whenever it comes, but for tensors that stay: its runs on
-// all lanes, since one client's calls may take any of them.
+// Counts a graph's runs on all lanes, since one client's calls may take any of them. Its memory is
+// the same whenever it comes, but for tensors that stay.
 int Execution::RunsOf(const Job& job, const Placement& placement) const {
   if (placement.graph_place == nullptr) return 0;
   absl::InlinedVector<const void*, 2> residents;

@@ -20,7 +20,7 @@ struct ProfilePlan {
   const Kernel* kernel = nullptr;
   const Row* row = nullptr;
   Problem problem;
-  // Of a graph's steps, in their order.
+  // The names of a graph's steps, in their order; empty: no graph.
   std::vector<std::string> step_names;
   // Each input's bytes, which outlive the run. Empty: made from `seed`, as Benchmark's are.
   std::vector<InputPieces> inputs;

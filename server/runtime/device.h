@@ -250,7 +250,7 @@ class Device {
   }
   // The plans of its implementations for the problems seen so far.
   PlanCache& plans() { return plans_; }
-  // Of its streams, all together.
+  // Counts the runs of graphs on all of its streams.
   RunCounts& run_counts() { return run_counts_; }
 
   // Memory that each stream may keep for graphs. Set before there are streams.

@@ -201,7 +201,7 @@ class GraphResult(Result):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class GraphDescription(Table):
-    """What would run for a graph, step by step; prints as a table."""
+    """Says what would run for a graph, step by step; prints as a table."""
 
     problem: str
     """The shapes of the call's inputs: "x=3x8"."""

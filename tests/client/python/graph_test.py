@@ -556,7 +556,7 @@ class InspectTest(unittest.TestCase):
                 inspect()
             with self.assertRaisesRegex(TypeError, 'no input "step_times"'):
                 inspect(x=X, step_times=True)
-            # What a server says that knows kernels alone.
+            # A server that knows kernels alone says this.
             self.server.refusals = [(grpc.StatusCode.NOT_FOUND, 'kernel "" is unknown; there are: gelu')]
             with self.assertRaisesRegex(warpcall.Unimplemented, "its version is too old"):
                 inspect(x=X)
