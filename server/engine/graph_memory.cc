@@ -8,11 +8,11 @@
 namespace warpcall {
 
 GraphMemory::Place* GraphMemory::Find(const Problem& problem, size_t operand_bytes) {
-  const auto known = std::find_if(places_.begin(), places_.end(), [&problem](const Place& place) {
-    return place.problem == problem;
+  // Equal problems differ in what they bring along: an operand may stay on the device in one alone.
+  const auto known = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.operands.bytes() == operand_bytes && place.problem == problem;
   });
   if (known != places_.end()) {
-    WARPCALL_DCHECK(known->operands.bytes() == operand_bytes, operand_bytes);
     places_.splice(places_.begin(), places_, known);
     return &places_.front();
   }

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/graph/graph_plan.h"
 #include "kernels/graph/step_graph.h"
+#include "server/engine/graph_memory.h"
 #include "server/engine/run_watch.h"
 #include "tests/server/fake_device.h"
 #include "tests/server/small_op.h"
@@ -531,6 +532,18 @@ TEST_F(GraphExecutionTest, ARecordingHasAllStepsThoughNobodyWaitsForTheFirstToRe
   EXPECT_EQ(RunsBeforeReplay(graph), 3);
   is_cancelled_ = false;
   EXPECT_TRUE(Run(graph, 1));
+}
+
+TEST_F(GraphExecutionTest, AnInputThatStaysAndOneThatIsSentMakeTwoPlacesOfOneGraph) {
+  const std::unique_ptr<Stream> stream = *device_.CreateStream();
+  GraphMemory memory(stream.get(), 1 << 20);
+  const Problem graph = Graph(1, 256);
+  const void* const without_input = memory.Find(graph, 1024)->operands.data();
+  const GraphMemory::Place* const with_input = memory.Find(graph, 2048);
+  EXPECT_EQ(with_input->operands.bytes(), 2048);
+  EXPECT_NE(with_input->operands.data(), without_input);
+  EXPECT_EQ(memory.Find(graph, 1024)->operands.data(), without_input);
+  EXPECT_EQ(memory.used_bytes(), 3072);
 }
 
 TEST_F(GraphExecutionTest, AGraphThatDoesNotFitIsRunWithoutAPlaceOfItsOwn) {

@@ -108,6 +108,11 @@ bool Simulation::DrawResidents(Request* request) {
   if (repeats == nullptr && !names.empty() && (request->is_graph || random_.OneIn(2)))
     name = &names[static_cast<size_t>(random_.Below(static_cast<int64_t>(names.size())))];
   if (repeats != nullptr) name = repeats->named;
+  // Sends an input that stayed: the same problem with more to copy.
+  if (repeats != nullptr && name != nullptr && request->input_bytes == 0 && random_.OneIn(3)) {
+    request->input_bytes = static_cast<size_t>(name->content->bytes);
+    name = nullptr;
+  }
   // A graph takes one that is there, if there is any.
   if (request->is_graph && name != nullptr) {
     auto* const live =

@@ -187,15 +187,16 @@ void Simulation::RunKernel(int row, const Operands& operands) {
     return oracle_.Fail(absl::StrCat("request ", request.key.id, " runs a kernel too many"));
   if (row != (graph == nullptr ? request.job->row : graph->steps()[at].row)->id)
     oracle_.Fail(absl::StrCat("request ", request.key.id, " runs another row"));
+  const Problem& problem = graph == nullptr ? request.problem : graph->steps()[at].problem;
   const SimulatedDevice::Memory& memory = devices_[request.device].memory;
-  const auto was_given_back = [&](const void* data) { return memory.WasGivenBack(data); };
-  if (absl::c_any_of(operands.inputs, was_given_back) ||
-      absl::c_any_of(operands.outputs, was_given_back))
+  bool is_foreign = memory.IsForeign(operands.outputs[0], problem.outputs[0].bytes());
+  for (size_t i = 0; i < operands.inputs.size(); ++i)
+    is_foreign |= memory.IsForeign(operands.inputs[i], problem.inputs[i].bytes());
+  if (is_foreign)
     return oracle_.Fail(absl::StrCat("request ", request.key.id, " runs on memory of others"));
   // First, so that an input shows which lies where the output does.
   const uint64_t mark = request.enqueued ? request.MarkOf(at) : ~request.MarkOf(at);
-  const size_t bytes =
-      (graph == nullptr ? request.problem : graph->steps()[at].problem).outputs[0].bytes();
+  const size_t bytes = problem.outputs[0].bytes();
   for (size_t to = 0; to < bytes; to += kMarkStep)
     std::memcpy(static_cast<char*>(operands.outputs[0]) + to, &mark, sizeof(mark));
   for (size_t i = 0; i < operands.inputs.size(); ++i)

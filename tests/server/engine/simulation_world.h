@@ -69,12 +69,14 @@ class SimulatedDevice final : public FakeDevice {
       return data;
     }
     void TakeBack(const void* data) { pieces.at(static_cast<const char*>(data)).is_held = false; }
-    bool WasGivenBack(const void* data) const {
+    // Whether bytes that begin in a piece are not all of one that is held.
+    bool IsForeign(const void* data, size_t bytes) const {
       const auto* const at = static_cast<const char*>(data);
       const auto next = pieces.upper_bound(at);
       if (next == pieces.begin()) return false;
       const auto& [begin, piece] = *std::prev(next);
-      return at <= begin + piece.bytes && !piece.is_held;
+      const char* const end = begin + piece.bytes;
+      return at <= end && (!piece.is_held || at + bytes > end);
     }
     std::map<const char*, Piece> pieces;
   };
