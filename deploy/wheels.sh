@@ -43,7 +43,7 @@ prepare_server() {
     license=$(cuda_license)
     cp "$license" "$package/licenses/nvidia-cuda-runtime.txt"
   else
-    # There is no CUDA device in it, so CUDA's libraries would be no use.
+    # There is no CUDA device in it, so cuBLAS, cuDNN and CUPTI would be no use.
     sed -i '/^# Only wheels with the CUDA device/,/^]$/d' "$package/pyproject.toml"
   fi
 }

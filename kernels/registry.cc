@@ -1,5 +1,6 @@
 #include "kernels/registry.h"
 
+#include <array>
 #include <iterator>
 #include <utility>
 
@@ -130,6 +131,21 @@ absl::Status Registry::CheckServes(const Row& row, absl::string_view requested,
       absl::StrCat("runs only where it, or its family, is asked for. ", reason));
 }
 
+namespace {
+
+// "", or why a server lacks the family that others have.
+const char* WhyNone(absl::Span<const Row> rows, absl::string_view requested) {
+  const absl::string_view family = requested.substr(0, requested.find(':'));
+  const bool is_of_gpus =
+      absl::c_any_of(std::array{Family::kCuda, Family::kTriton, Family::kCompiled},
+                     [family](Family of_gpus) { return family == FamilyName(of_gpus); });
+  const bool has_gpus = absl::c_any_of(
+      rows, [](const Row& row) { return row.implementation.device_kind == DeviceKind::kCuda; });
+  return is_of_gpus && !has_gpus ? "; this build of the server has no kernels for GPUs" : "";
+}
+
+}  // namespace
+
 absl::Status Registry::CheckImplementationName(const Kernel& kernel,
                                                absl::string_view requested) const {
   if (IsAuto(requested)) return absl::OkStatus();
@@ -143,7 +159,8 @@ absl::Status Registry::CheckImplementationName(const Kernel& kernel,
   }
   return absl::NotFoundError(absl::StrCat("implementation \"", requested, "\" of ", kernel.op->name,
                                           " is unknown; there are: ", absl::StrJoin(families, ", "),
-                                          "; their variants: ", absl::StrJoin(pinned, ", ")));
+                                          "; their variants: ", absl::StrJoin(pinned, ", "),
+                                          WhyNone(rows_, requested)));
 }
 
 absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, const Wish& wish,

@@ -42,7 +42,8 @@ constexpr char kFooter[] =
 --source prints only files: the implementation's source (cuda, triton, cpp,
 expression) or its compiled code (ptx, sass).
 A --candidate is a kernel of yours. The server compiles it and checks it on the
-problem that --shape gives, or else on problems that it draws.)";
+problem that --shape gives, or else on problems that it draws. One that does not
+compile ends with `warpcall push`'s exit status.)";
 
 struct DescribeOptions {
   explicit DescribeOptions(const Arguments& arguments) : deadline(arguments) {
@@ -202,7 +203,7 @@ int PrintCandidate(const Globals& globals, const DescribeOptions& options,
     if (event.has_compiled()) absl::StrAppend(&text, EventText(event));
   }
   const bool compiles = !files.empty();
-  const int exit_status = compiles ? kExitOk : kExitRefused;
+  const int exit_status = compiles ? kExitOk : ExitStatusOf(*report.verdict());
   if (!options.source.empty() && compiles) return PrintSource(report.file, files, options.source);
   if (globals.json) {
     PrintJson(ToJson(report, exit_status));

@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kFooter[] =
+constexpr char kGraphFooter[] =
     R"(--describe runs nothing. The server gets the types and shapes of the inputs, and
 no data. FUSED SAVES counts the bytes to and from device memory that go away if
 one step of the kernel `fused` computes both this step and the one under WITH.)";
@@ -73,7 +73,7 @@ struct GraphArguments {
             "them, see below")
         .Excludes(output)
         .Excludes(times);
-    arguments.SetFooter(kFooter);
+    arguments.SetFooter(kGraphFooter);
   }
 
   TimeoutOption timeout;
@@ -138,7 +138,7 @@ void PrintGraphJson(const client::GraphRequest& request, const std::vector<std::
                      {"kernel", KernelOf(request, step.name)},
                      {"implementation", step.implementation},
                      {"kernel_ns", step.kernel_ns},
-                     {"launch", ToJson(step.launch)}});
+                     {"launch", cli::ToJson(step.launch)}});
   json outputs = json::array();
   for (size_t i = 0; i < response.outputs.size(); ++i) {
     const client::Tensor& output = response.outputs[i];
@@ -154,7 +154,7 @@ void PrintGraphJson(const client::GraphRequest& request, const std::vector<std::
              {"request_id", response.request_id},
              {"steps", std::move(steps)},
              {"outputs", std::move(outputs)},
-             {"timing", ToJson(response.timing)},
+             {"timing", cli::ToJson(response.timing)},
              {"resident_bytes", response.resident_bytes},
              {"intermediate_bytes", response.intermediate_bytes},
              {"replayed", response.replayed},
@@ -227,10 +227,10 @@ void PrintRequest(const Globals& globals, const client::GraphRequest& request) {
 
 void PrintDescriptionJson(const client::Description& description) {
   json steps = json::array();
-  for (const client::DescribedStep& step : description.steps()) steps.push_back(ToJson(step));
+  for (const client::DescribedStep& step : description.steps()) steps.push_back(cli::ToJson(step));
   PrintJson({{"device", description.device()},
              {"steps", std::move(steps)},
-             {"launch", ToJson(description.launch())},
+             {"launch", cli::ToJson(description.launch())},
              {"workspace_bytes", description.workspace_bytes()},
              {"intermediate_bytes", description.intermediate_bytes()}});
 }

@@ -258,6 +258,20 @@ void PrintCall(const Globals& globals, const client::Call& call) {
     PrintNote(absl::StrCat("  attribute ", name, "=", AttributeText(value)));
 }
 
+// Making what no request can carry would take minutes.
+absl::Status CheckFits(const std::vector<client::TensorSpec>& specs) {
+  int64_t sum = 0;
+  for (const client::TensorSpec& spec : specs) {
+    ASSIGN_OR_RETURN(const int64_t bytes, client::ByteCount(spec.data_type, spec.shape));
+    if (bytes > client::kMessageBytesMax - sum)
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the inputs have ", sum, " + ", bytes, " bytes or more; a gRPC message has at most ",
+          client::kMessageBytesMax, "; --stream takes tensors of any size"));
+    sum += bytes;
+  }
+  return absl::OkStatus();
+}
+
 // Fills in what depends on the server's lists: attribute types and shapes of random inputs.
 absl::Status FillIn(const RunOptions& options, const std::vector<client::KernelInfo>& kernels,
                     client::Call* call) {
@@ -269,6 +283,7 @@ absl::Status FillIn(const RunOptions& options, const std::vector<client::KernelI
   ASSIGN_OR_RETURN(
       const std::vector<client::TensorSpec> specs,
       OneProblem({options.kernel, options.shape, options.reading.type}, call->attributes, kernels));
+  if (!options.stream) RETURN_IF_ERROR(CheckFits(specs));
   ASSIGN_OR_RETURN(call->inputs, RandomInputs(specs, options.InputSeed()));
   return absl::OkStatus();
 }

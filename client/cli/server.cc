@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
@@ -161,14 +162,35 @@ constexpr double kHealthSeconds = 5;
 struct HealthOptions {
   explicit HealthOptions(const Arguments& arguments) : timeout(arguments, kHealthSeconds) {
     arguments.Add("--service", &service, "Service to check; default: the whole server");
+    arguments
+        .Add("--wait", &wait,
+             "Ask again until it serves, for this long, in seconds or as 500ms, 2m")
+        .TypeName("DURATION");
   }
   TimeoutOption timeout;
   std::string service;
+  std::string wait;
 };
 
+// Pause before a server that does not serve yet is asked again.
+constexpr absl::Duration kHealthPause = absl::Milliseconds(100);
+
+// True where another answer may come by itself.
+bool MayServeLater(const absl::StatusOr<client::ServingStatus>& status) {
+  if (status.ok()) return *status != client::ServingStatus::kServing;
+  return absl::IsUnavailable(status.status()) || absl::IsDeadlineExceeded(status.status());
+}
+
 int RunHealth(const Globals& globals, const HealthOptions& options) {
+  const absl::StatusOr<absl::Duration> wait = ParseTimeout(options.wait);
+  if (!wait.ok()) return UsageError(wait.status());
   client::Client client(globals.server, OptionsOf(globals));
-  const auto status = client.Health(options.service, options.timeout.duration());
+  const absl::Time end = absl::Now() + *wait;
+  auto status = client.Health(options.service, options.timeout.duration());
+  while (MayServeLater(status) && absl::Now() < end) {
+    absl::SleepFor(kHealthPause);
+    status = client.Health(options.service, options.timeout.duration());
+  }
   if (!status.ok()) return Refused(status.status());
   const char* name = client::ServingStatusName(*status);
   if (globals.json) {

@@ -33,7 +33,7 @@ constexpr size_t kHeaderBytesMax = 10000;
 // Data start at a multiple of this, as the format asks.
 constexpr size_t kAlignmentBytes = 64;
 // Below read(2)'s limit of 2^31 - 4096 a call.
-constexpr size_t kTransferBytesMax = size_t{1} << 30;
+constexpr size_t kReadBytesMax = size_t{1} << 30;
 // Elements that are converted on their way, in pieces that stay in the cache.
 constexpr int64_t kCastElements = 1 << 15;
 
@@ -68,7 +68,7 @@ class File {
 
   absl::Status Read(char* data, size_t bytes) const {
     while (bytes > 0) {
-      const ssize_t got = read(descriptor_, data, std::min(bytes, kTransferBytesMax));
+      const ssize_t got = read(descriptor_, data, std::min(bytes, kReadBytesMax));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return Error("reading");
       if (got == 0) return Invalid(absl::StrCat("the file ends ", bytes, " bytes too early"));

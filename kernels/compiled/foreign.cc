@@ -20,6 +20,8 @@ namespace warpcall::compiled {
 namespace {
 
 constexpr char kIncludePath[] = "--include-path=";
+constexpr char kNoHeaders[] =
+    "this server has no headers of CUDA (--cuda_include, or PyPI's nvidia-cuda-runtime)";
 
 absl::Status Refused(absl::string_view why) { return AsCompileError(absl::InternalError(why)); }
 
@@ -111,14 +113,21 @@ std::string WithoutReasons(absl::string_view log) {
 // Adds what the author can't know from the compiler's words.
 std::string Explained(absl::string_view log, const CudaSource& source) {
   std::string text = WithoutReasons(log);
-  if (absl::StrContains(text, "__nv_name_map("))
-    text = absl::StrCat("error: each entry must name one kernel of the source: ",
-                        absl::StrJoin(source.entries, ", "), "\n", text);
+  const size_t unknown_entry = text.find("__nv_name_map(");
+  if (unknown_entry != std::string::npos) {
+    const std::string hint = absl::StrCat("error: each entry must name one kernel of the source: ",
+                                          absl::StrJoin(source.entries, ", "));
+    // An entry whose own definition is in error has no name, either.
+    if (text.find(": error: ") < unknown_entry)
+      absl::StrAppend(&text, "\n", hint);
+    else
+      text = absl::StrCat(hint, "\n", text);
+  }
   const bool has_headers = absl::c_any_of(source.options, [](const std::string& option) {
     return absl::StartsWith(option, kIncludePath);
   });
   if (!has_headers && absl::StrContains(text, " source file \""))
-    absl::StrAppend(&text, "\nthis server has no headers of CUDA (--cuda_include)");
+    absl::StrAppend(&text, "\n", kNoHeaders);
   return text;
 }
 
@@ -145,9 +154,7 @@ absl::StatusOr<CudaSource> ToCudaSource(const ForeignSource& foreign,
   const Element element = ElementOf(foreign.data_type);
   if (*element.header != 0 && include_folder.empty())
     return absl::UnimplementedError(absl::StrCat(DataTypeName(foreign.data_type), " needs ",
-                                                 element.header,
-                                                 "; this server has no headers of CUDA "
-                                                 "(--cuda_include)"));
+                                                 element.header, "; ", kNoHeaders));
   CudaSource source;
   source.file = FileOf(foreign.name);
   source.text = absl::StrCat(Prelude(element, source.file), foreign.source);

@@ -25,7 +25,8 @@ using cuda::SharedLibrary;
 // the output of the previous version.
 constexpr const char* kFiles[] = {"libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13",
                                   "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so.12"};
-constexpr char kNeededBy[] = "pushes and the rows of family compiled need it";
+constexpr char kNeededBy[] =
+    "pushes and the implementations of family compiled need it; PyPI's nvidia-cuda-nvrtc has it";
 
 // nvrtcResult.
 constexpr NvrtcApi::Result kSuccess = 0;

@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -211,9 +212,10 @@ class Reader {
       for (const JsonNode& each : options) {
         ASSIGN_OR_RETURN(std::string option, each.String());
         if (option.size() > kOptionCharactersMax || !IsAllowedOption(option))
-          return each.Wrong(
-              "is not allowed; allowed are -std=c++17, -std=c++20, -DNAME, -DNAME=VALUE, "
-              "--use_fast_math, --fmad=, --maxrregcount=, -lineinfo and --restrict");
+          return each.Wrong(absl::StrCat(
+              "is \"", absl::CHexEscape(option.substr(0, kOptionCharactersMax)),
+              "\", which is not allowed; allowed are -std=c++17, -std=c++20, -DNAME, -DNAME=VALUE, "
+              "--use_fast_math, --fmad=, --maxrregcount=, -lineinfo and --restrict"));
         manifest_.options.push_back(std::move(option));
       }
     }
@@ -402,7 +404,9 @@ absl::StatusOr<KernelManifest> ReadKernelManifest(absl::string_view json, FindOp
   ASSIGN_OR_RETURN(const std::string op_name, op.String());
   manifest.op = find_op(op_name);
   if (manifest.op == nullptr)
-    return op.Wrong(absl::StrCat("is \"", op_name, "\", which is no op of this server"));
+    return op.Wrong(absl::StrCat("is \"", op_name,
+                                 "\", which is no op of this server; "
+                                 "`warpcall kernels` lists them"));
   RETURN_IF_ERROR(Reader(root, &manifest).Read());
   manifest.canonical = parsed.dump();
   return manifest;

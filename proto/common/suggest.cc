@@ -40,11 +40,12 @@ size_t Slips(string_view a, string_view b) {
   return slips[a.size()][b.size()];
 }
 
-// Empty unless it is of one name alone.
-std::string WholeNameOf(string_view beginning, absl::Span<const std::string> known) {
+// The name that begins with `text`, or with which it begins; empty unless there is one alone.
+std::string SameBeginning(string_view text, absl::Span<const std::string> known) {
   std::string whole;
   for (const std::string& name : known) {
-    if (!absl::StartsWithIgnoreCase(name, beginning)) continue;
+    const bool is_longer = name.size() > kBeginningMin && absl::StartsWithIgnoreCase(text, name);
+    if (!is_longer && !absl::StartsWithIgnoreCase(name, text)) continue;
     if (!whole.empty()) return "";
     whole = name;
   }
@@ -64,7 +65,7 @@ std::string Nearest(string_view text, absl::Span<const std::string> known) {
     fewest = slips;
     nearest = name;
   }
-  if (nearest.empty() && text.size() >= kBeginningMin) return WholeNameOf(text, known);
+  if (nearest.empty() && text.size() >= kBeginningMin) return SameBeginning(text, known);
   return nearest;
 }
 

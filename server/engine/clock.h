@@ -14,4 +14,7 @@ inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 // CLOCK_MONOTONIC.
 int64_t MonotonicNs();
 
+// For texts.
+inline double Seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
 }  // namespace warpcall

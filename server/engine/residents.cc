@@ -29,14 +29,12 @@ constexpr size_t kHandleChars = 2 * (kStartBytes + kRandomBytes);
 // A tensor that is looked at has often been used since.
 constexpr int64_t kTimerNsMin = 50'000'000;
 // An owner that waits for room asks again within this time.
-constexpr int64_t kPushbackMsMin = 100;
-constexpr int64_t kPushbackMsMax = 10'000;
+constexpr int64_t kRoomPushbackMsMin = 100;
+constexpr int64_t kRoomPushbackMsMax = 10'000;
 // Tensors that an error looks at to find the next that expires.
 constexpr int kExpiriesSeen = 64;
 // Invariants are checked at each change while there are so few.
 constexpr size_t kCheckedTensorsMax = 256;
-
-double Seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 std::string Hex(const void* bytes, size_t size) {
   return absl::BytesToHexString(absl::string_view(static_cast<const char*>(bytes), size));
@@ -209,9 +207,9 @@ absl::Status Residents::CheckLimit(const Limit& limit, int64_t bytes, int device
               ? "none of them is about to expire"
               : absl::StrCat("the next on ", devices_[static_cast<size_t>(device)].place.device,
                              " expires in ", Seconds(next_ns), " s, unless it is used"))),
-      bytes <= limit.bytes_max - limit.staying ? kPushbackMsMin
-      : next_ns < 0                            ? kPushbackMsMax
-                    : std::clamp(next_ns / 1'000'000, kPushbackMsMin, kPushbackMsMax));
+      bytes <= limit.bytes_max - limit.staying ? kRoomPushbackMsMin
+      : next_ns < 0                            ? kRoomPushbackMsMax
+                    : std::clamp(next_ns / 1'000'000, kRoomPushbackMsMin, kRoomPushbackMsMax));
 }
 
 absl::Status Residents::CheckOwner(const ResidentOwner& owner, int64_t bytes, int device) const {
@@ -223,7 +221,7 @@ absl::Status Residents::CheckOwner(const ResidentOwner& owner, int64_t bytes, in
                      absl::ResourceExhaustedError(
                          absl::StrCat(known->tensors.size(), " tensors of this principal are on ",
                                       "the server; the limit is ", kTensorsPerOwnerMax)),
-                     kPushbackMsMax);
+                     kRoomPushbackMsMax);
   return CheckLimit({"resident_bytes_max", owner.bytes_max, known->bytes, known->named_bytes},
                     bytes, device);
 }
@@ -391,6 +389,7 @@ absl::StatusOr<std::vector<ResidentUse>> Residents::Use(
         absl::StrCat("there are ", given, " handles; the limit is ", kHandlesPerUseMax));
   std::vector<ResidentUse> uses(handles.size());
   std::vector<std::string> lost;
+  bool any_is_none = false;
   Dropped dropped;
   absl::MutexLock lock(&mutex_);
   const int64_t now_ns = options_.clock();
@@ -406,13 +405,15 @@ absl::StatusOr<std::vector<ResidentUse>> Residents::Use(
         continue;
       }
     // No text of the client's in the trailer but what a handle has.
-    const absl::string_view shown = IsHandle(handles[i]) ? handles[i] : "?";
-    lost.push_back(absl::StrCat(shown, " ", WhyLost(known, handles[i])));
+    const bool is_handle = IsHandle(handles[i]);
+    any_is_none |= !is_handle;
+    lost.push_back(absl::StrCat(is_handle ? handles[i] : "?", " ", WhyLost(known, handles[i])));
   }
   if (lost.empty()) return uses;
   const std::string text = absl::StrJoin(lost, ",");
-  absl::Status status = absl::NotFoundError(
-      absl::StrCat(lost.size() == 1 ? "a tensor is" : "tensors are", " not on the server: ", text));
+  absl::Status status = absl::NotFoundError(absl::StrCat(
+      lost.size() == 1 ? "a tensor is" : "tensors are", " not on the server: ", text,
+      any_is_none ? absl::StrCat("; ? is no handle: one has ", kHandleChars, " of 0-9a-f") : ""));
   status.SetPayload(kLostHandlesUrl, absl::Cord(text));
   return status;
 }

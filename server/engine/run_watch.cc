@@ -4,11 +4,6 @@
 #include "server/engine/refusal.h"
 
 namespace warpcall {
-namespace {
-
-double Seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
-
-}  // namespace
 
 std::string RunLimitText(int64_t run_ns_max) {
   return absl::StrCat("the limit is ", Seconds(run_ns_max), " s (max_run_seconds)");

@@ -14,7 +14,7 @@ namespace {
 
 // Slices that are timed first, to find the affordable number, and their share of the time.
 constexpr int64_t kTrialSlices = 4;
-constexpr int64_t kTrialShare = 8;
+constexpr int64_t kCountingShare = 8;
 constexpr int64_t kGrainElements = 4096;
 
 // A copy over PCIe takes some 10 us to begin, enough to copy 100 KiB and more.
@@ -37,7 +37,7 @@ int64_t Affordable(const Reference::Source& source, int64_t slices, int64_t ns_m
   const int64_t start_ns = MonotonicNs();
   int64_t spent_ns = 0;
   int64_t done = 0;
-  while (done < trials && spent_ns < ns_max / kTrialShare) {
+  while (done < trials && spent_ns < ns_max / kCountingShare) {
     const int64_t index = Spread(done, trials, slices);
     std::vector<double> values;
     definition.evaluate(*source.problem, *source.inputs, index, [&](absl::Span<const double> more) {

@@ -13,7 +13,7 @@ namespace warpcall::judge {
 namespace {
 
 // Number of places in their pool at which inputs may begin.
-constexpr size_t kShifts = 4096;
+constexpr size_t kPlaces = 4096;
 // Values of every byte of an output before a timed launch, and before its repetition.
 constexpr char kRemains = '\xFF';
 constexpr char kOtherRemains = '\0';
@@ -40,7 +40,7 @@ OutputWitness::OutputWitness(const Site& site, Subject subject, uint64_t secret)
     : site_(site), subject_(std::move(subject)), cases_(subject_.op->cases()), random_(secret) {
   for (size_t i = 0; i < subject_.problem->inputs.size(); ++i) {
     const TensorSpec& spec = subject_.problem->inputs[i];
-    const size_t bytes = spec.bytes() + kShifts * kOperandAlignmentBytes;
+    const size_t bytes = spec.bytes() + kPlaces * kOperandAlignmentBytes;
     std::vector<char>& values = pools_.emplace_back(bytes);
     const auto elements = static_cast<int64_t>(bytes / ElementBytes(spec.data_type));
     inspect::Fill({spec.data_type, {elements}},
@@ -85,7 +85,7 @@ absl::Status OutputWitness::Before(const Row& row, inspect::OperandSets* sets) {
   shifts_.resize(static_cast<size_t>(sets->size()));
   return inspect::RunPhase(sets->stream(), Milestone::kInputsReady, [&]() -> absl::Status {
     for (size_t i = 0; i < shifts_.size(); ++i) {
-      shifts_[i] = random_() % kShifts;
+      shifts_[i] = random_() % kPlaces;
       RETURN_IF_ERROR(sets->EnqueueRenewal(
           static_cast<int64_t>(i), InputsAt(device_pools_, shifts_[i]), {remains_, kRemainsBytes}));
     }

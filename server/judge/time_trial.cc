@@ -31,9 +31,9 @@ constexpr double kFloat32Products = 3;
 // Name of the pushed row; no row of the server has it.
 constexpr char kRowName[] = "push:";
 
-class Trial {
+class TimedRows {
  public:
-  Trial(const TimeSite& site, const TimePlan& plan)
+  TimedRows(const TimeSite& site, const TimePlan& plan)
       : site_(site),
         plan_(plan),
         kernel_(KernelOf(*site.registry, *plan.manifest->op)),
@@ -215,7 +215,7 @@ double FloorNs(const Work& work, DataType type, bool cold, const DevicePropertie
 }
 
 absl::StatusOr<TimeResult> RunTimeTrial(const TimeSite& site, const TimePlan& plan) {
-  return Trial(site, plan).Run();
+  return TimedRows(site, plan).Run();
 }
 
 }  // namespace warpcall::judge

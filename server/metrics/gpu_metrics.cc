@@ -11,13 +11,13 @@ namespace {
 
 using prometheus::MetricType;
 
-struct Gauge {
+struct GpuGauge {
   const char* name;
   const char* help;
   std::optional<double> GpuReading::*value;
 };
 
-constexpr Gauge kGauges[] = {
+constexpr GpuGauge kGpuGauges[] = {
     {"warpcall_gpu_sm_active_ratio", "Share of time in which a multiprocessor had work, averaged.",
      &GpuReading::sm_active_ratio},
     {"warpcall_gpu_sm_occupancy_ratio", "Resident warps to the most that fit, averaged.",
@@ -55,7 +55,7 @@ void AppendIfAny(prometheus::MetricFamily family, std::vector<prometheus::Metric
 
 void AppendGpuFamilies(absl::Span<const GpuReading> readings,
                        std::vector<prometheus::MetricFamily>* families) {
-  for (const Gauge& gauge : kGauges) {
+  for (const GpuGauge& gauge : kGpuGauges) {
     prometheus::MetricFamily family = {gauge.name, gauge.help, MetricType::Gauge, {}};
     for (const GpuReading& reading : readings) {
       const std::optional<double>& value = reading.*gauge.value;

@@ -21,7 +21,7 @@
 namespace warpcall {
 namespace {
 
-constexpr int kFailed = 1;
+constexpr int kNoThread = 1;
 constexpr size_t kStackBytes = 256 << 10;
 
 // Some 60 of an idle server's own, 160 numbers for those that its processes get, 32 connections.
@@ -65,7 +65,7 @@ void* AwaitEnd(void* end) {
   }
   if (is_thread) what = absl::StrCat("cannot start a thread: ", what, ": ", ThreadLimits());
   Say(STDERR_FILENO, LogLevel::kError, what);
-  if (is_thread) EndProcess(kFailed);
+  if (is_thread) EndProcess(kNoThread);
   FlushLog();
   abort();
 }

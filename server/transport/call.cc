@@ -150,6 +150,7 @@ void UnaryCall::OnCancel() {
 }
 
 void UnaryCall::End(const absl::Status& status) {
+  call_.TellId(status);
   AddLoadReport(deps_, status.code(), unary_.context);
   Finish(EndOf(status, unary_.context));
 }

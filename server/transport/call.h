@@ -32,6 +32,8 @@ class Call {
   void Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
              absl::AnyInvocable<void(const absl::Status&)> end);
 
+  // For the only request of a call.
+  void TellId(const absl::Status& status) const { request_.TellId(status); }
   bool keeps_outputs() const { return request_.keeps_outputs(); }
   // Ends tensors that the answer names, which the client has not got.
   void TakeBackOutputs() { request_.TakeBackOutputs(); }

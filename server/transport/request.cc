@@ -27,6 +27,7 @@ namespace {
 
 constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 constexpr char kLostHandlesTrailer[] = "warpcall-lost-handles";
+constexpr char kRequestIdTrailer[] = "warpcall-request-id";
 // Ids go into every log line about a request.
 constexpr size_t kRequestIdBytesMax = 256;
 constexpr int64_t kNsPerSecond = 1'000'000'000;
@@ -408,7 +409,13 @@ void Request::WarnOfReference(const Kernel& kernel, const Row& row) const {
 
 grpc::Status Request::End(const absl::Status& status) {
   Count(status);
+  TellId(status);
   return EndOf(status, context_);
+}
+
+void Request::TellId(const absl::Status& status) const {
+  if (!status.ok() && request_id_.empty())
+    context_->AddTrailingMetadata(kRequestIdTrailer, request_id());
 }
 
 void Request::TracePart(const RequestTrace& part) {

@@ -164,8 +164,10 @@ class Request {
   void StopClock() { trace_.total_ns = deps_->clock() - start_ns_; }
   // Counts and logs the request, and releases its tensors.
   void Count(const absl::Status& end);
-  // As Count, for a request that ends its call: adds the retry pushback to the call's trailers.
-  // Returns the status for the client.
+  // Adds the id by which the log names a failed request that gave none to the call's trailers.
+  void TellId(const absl::Status& status) const;
+  // As Count, for a request that ends its call: adds its id and the retry pushback to the call's
+  // trailers. Returns the status for the client.
   grpc::Status End(const absl::Status& status);
 
   const absl::StatusOr<Principal>& caller() const { return caller_; }

@@ -17,7 +17,7 @@
 namespace warpcall {
 namespace {
 
-namespace otlp = opentelemetry::proto::collector::trace::v1;
+namespace collector = opentelemetry::proto::collector::trace::v1;
 
 // As OpenTelemetry's own exporters do by default, but that a batch waits one second, not five.
 constexpr size_t kRecordsOfBatch = 512;
@@ -82,7 +82,7 @@ SpanExporter::SpanExporter(tracing::Tracer* tracer, SpanSource source, const Otl
     : tracer_(tracer),
       source_(std::move(source)),
       address_(endpoint.address),
-      stub_(otlp::TraceService::NewStub(Connect(endpoint))),
+      stub_(collector::TraceService::NewStub(Connect(endpoint))),
       thread_([this] {
         Run();
         ended_.Notify();
@@ -123,7 +123,7 @@ void SpanExporter::LogFailure(const grpc::Status& status) const {
       {{"otlp_endpoint", address_}, {"proxy", through}, {"error", status.error_message()}});
 }
 
-grpc::Status SpanExporter::SendOnce(const otlp::ExportTraceServiceRequest& request) {
+grpc::Status SpanExporter::SendOnce(const collector::ExportTraceServiceRequest& request) {
   grpc::ClientContext context;
   {
     absl::MutexLock lock(&mutex_);
@@ -136,14 +136,14 @@ grpc::Status SpanExporter::SendOnce(const otlp::ExportTraceServiceRequest& reque
   }
   const absl::Duration timeout = last ? kLastSendTimeout : kSendTimeout;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
-  otlp::ExportTraceServiceResponse response;
+  collector::ExportTraceServiceResponse response;
   grpc::Status status = stub_->Export(&context, request, &response);
   absl::MutexLock lock(&mutex_);
   under_way_ = nullptr;
   return status;
 }
 
-grpc::Status SpanExporter::Send(const otlp::ExportTraceServiceRequest& request) {
+grpc::Status SpanExporter::Send(const collector::ExportTraceServiceRequest& request) {
   grpc::Status status;
   absl::Duration pause = kFirstPause;
   for (int attempt = 1;; ++attempt, pause *= 2) {

@@ -55,6 +55,8 @@ grpc::Status Finish(const FakeAnswer& answer, grpc::ServerContext* context) {
     context->AddTrailingMetadata("grpc-retry-pushback-ms", *answer.pushback);
   if (!answer.lost_handles.empty())
     context->AddTrailingMetadata("warpcall-lost-handles", answer.lost_handles);
+  if (!answer.request_id.empty())
+    context->AddTrailingMetadata("warpcall-request-id", answer.request_id);
   return ToGrpc(answer.status);
 }
 

@@ -23,6 +23,8 @@ struct FakeAnswer {
   std::optional<std::string> pushback;
   // Sent as the trailer warpcall-lost-handles unless empty.
   std::string lost_handles = {};
+  // Sent as the trailer warpcall-request-id unless empty.
+  std::string request_id = {};
 };
 using ExecuteHandler = std::function<FakeAnswer(const v1::ExecuteRequest&, v1::ExecuteResponse*)>;
 

@@ -52,6 +52,8 @@ class VersionTest(unittest.TestCase):
     def test_cuda_is_what_images_have_and_the_headers_that_compiled(self):
         (runtime,) = [pin for pin in pins("cuda_build_requirements.txt") if pin.startswith("nvidia-cuda-runtime==")]
         self.assertEqual(set(PROJECT["optional-dependencies"]["cuda"]), pins("cuda_run_requirements.txt") | {runtime})
+        compiles = {pin for pin in PROJECT["optional-dependencies"]["cuda"] if "nvrtc" in pin} | {runtime}
+        self.assertEqual(set(PROJECT["optional-dependencies"]["push"]), compiles)
 
 
 class LauncherTest(unittest.TestCase):

@@ -84,7 +84,8 @@ def check_server_wheel(wheel):
     check(brought == set(listed), f"the wheel brings {brought}, and has the licences of {listed}")
     lacking = [name for name in brought if not any(entry.endswith(f"/licenses/{name}.txt") for entry in names)]
     check(lacking == [], f"the licences of {lacking} are not there")
-    check("Provides-Extra" not in metadata, "a server without the CUDA device offers CUDA's libraries")
+    extras = re.findall(r"^Provides-Extra: (\S+)", metadata, re.M)
+    check(extras == ["push"], f"a server without the CUDA device has the extras {extras}")
 
 
 def prepare(root, wheels):

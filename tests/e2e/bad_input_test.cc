@@ -241,6 +241,16 @@ TEST_F(BadInputTest, LongRequestIds) {
               AllOf(HasSubstr("257"), HasSubstr("256")));
 }
 
+// By which the log has it.
+TEST_F(BadInputTest, ARefusedRequestThatGaveNoIdGetsOne) {
+  v1::ExecuteRequest request = Request("nothing", {FloatTensor(4)});
+  const Reply first = server_->Send(request, {StatusCode::NOT_FOUND, ""});
+  EXPECT_THAT(first.request_id, ::testing::StartsWith("warpcall-"));
+  EXPECT_NE(server_->Send(request, {StatusCode::NOT_FOUND, ""}).request_id, first.request_id);
+  request.set_request_id("mine");
+  EXPECT_EQ(server_->Send(request, {StatusCode::NOT_FOUND, ""}).request_id, "");
+}
+
 TEST_F(BadInputTest, AnotherProtocol) {
   // Not gRPC at all: the server hangs up, and no request reaches the service (see TearDown).
   for (const std::string text : {"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\x16\x03\x01\x02\x00\x01"}) {

@@ -64,6 +64,7 @@ Reply CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& 
   queue.Next(&tag, &ok);
   reply.pushback_ms = PushbackOf(context);
   reply.lost_handles = LostHandlesOf(context);
+  reply.request_id = TrailerOf(context, "warpcall-request-id");
   if (reply.status.ok()) {
     grpc::Slice whole;
     if (!response.DumpToSingleSlice(&whole).ok() ||

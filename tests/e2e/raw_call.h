@@ -18,6 +18,7 @@ struct Reply {
   v1::ExecuteResponse response;
   std::string pushback_ms;   // PushbackOf
   std::string lost_handles;  // LostHandlesOf
+  std::string request_id;    // the trailer warpcall-request-id
 
   std::string CodeAndMessage() const;
 };

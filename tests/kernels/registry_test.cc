@@ -136,6 +136,17 @@ TEST_F(RegistryTest, UnknownImplementationListsRowsAndFamilies) {
             "variants: cpu:picky, reference:plain, cuda:warp");
 }
 
+TEST_F(RegistryTest, AFamilyOfGpusIsNoTypingErrorWhereTheBuildHasNone) {
+  Registry cpu;
+  cpu.Add(GeluOp(), {MakeRow("plain", Family::kReference, DeviceKind::kCpu)});
+  const auto message = [&cpu](const char* name) {
+    return std::string(cpu.CheckImplementationName(cpu.kernels()[0], name).message());
+  };
+  for (const char* const name : {"cuda", "cuda:two_pass", "triton", "compiled"})
+    EXPECT_THAT(message(name), HasSubstr("; this build of the server has no kernels for GPUs"));
+  EXPECT_THAT(message("manual"), ::testing::Not(HasSubstr("GPU")));
+}
+
 TEST_F(RegistryTest, RefusalGivesEachRowsReason) {
   const absl::Status picky = Select("picky", 3, cpu_).status();
   EXPECT_EQ(picky.code(), absl::StatusCode::kUnimplemented);

@@ -18,7 +18,8 @@ TEST(NearestTest, FindsWhatWasMisspelt) {
            {"gleu", "gelu"},
            {"layer_norm", "layernorm"},
            {"matmal", "matmul"},
-           {"layer", "layernorm"},  // its beginning
+           {"layer", "layernorm"},      // its beginning
+           {"fused_softmax", "fused"},  // a longer one
        })
     EXPECT_EQ(Nearest(text, kKernels), name) << text;
 }
@@ -30,6 +31,7 @@ TEST(NearestTest, FindsNothingWhereNothingIsNear) {
   EXPECT_EQ(Nearest(std::string(1 << 20, 's'), kKernels), "");
   // More than one begins so.
   EXPECT_EQ(Nearest("lin", {"linear", "lines"}), "");
+  EXPECT_EQ(Nearest("topology", {"top"}), "");
 }
 
 TEST(NearestTest, DigitsTellNamesApart) {

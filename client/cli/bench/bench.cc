@@ -61,13 +61,16 @@ A row is one implementation. Rows are measured in turns. A row predicted to take
 longer than its time limit is skipped; it shows how to measure it anyway.
 --deadline applies to each point; rows measured before it are shown.
 MEDIAN and MIN are over N samples. NOISE is the standard error of the median, in
-percent of the median. %COPY is the bandwidth in percent of the device's copy
-bandwidth. ERROR is |out - ref| / |ref| against float64. VS BEST is the median
-divided by that of the fastest row: ~ if the two can't be told apart or the row
-is unstable, - if the fastest row is not known.
+percent of the median. %COPY is the bandwidth in percent of that of a copy of as
+many bytes, %MADD the FLOP/s in percent of multiply-adds alone, both measured in
+the same run. ERROR is |out - ref| / |ref| against float64, over the elements
+that are checked. VS BEST is the median divided by that of the fastest row: ~ if
+the two can't be told apart or the row is unstable, "unstable" or - if the
+fastest row is not known.
 Ctrl-C stops the run; the results so far are printed and written.
-Exit status: 0 all points measured, 1 a point was refused, stopped early or has
-an unmeasured row, 2 usage error, 130 Ctrl-C.)";
+Exit status: 0 each point has measured rows, others may have been skipped, 1 a
+point was refused, has no measured row or was ended by --deadline, 2 usage
+error, 130 Ctrl-C.)";
 
 constexpr char kTuneFooter[] =
     R"(Times the implementations of each problem as `warpcall bench` does, and checks
@@ -98,9 +101,11 @@ struct BenchOptions {
     arguments
         .AddRepeated("--type", &types, "Set the element type; repeat for several; default float32")
         .IsDataType();
-    arguments.AddRepeated("--implementation", &implementations,
-                          "Time this implementation (cuda) or variant (cuda:two_pass); repeat for "
-                          "several; default: all that fit");
+    arguments
+        .AddRepeated("--implementation", &implementations,
+                     "Time this implementation (cuda) or variant (cuda:two_pass), or several, "
+                     "comma-separated; default: all that fit")
+        .SplitAt(',');
     arguments
         .AddRepeated("--attribute", &attributes,
                      "Set an attribute of the kernel; repeat for several")
@@ -142,11 +147,12 @@ struct BenchOptions {
                  "Stop a row when its noise is below this; default: after --iterations")
             .Between(kNoisePercentMin, kNoisePercentMax)
             .TypeName("PERCENT");
-    const Option timeout =
-        arguments
-            .Add("--timeout", &row_timeout,
-                 "Time limit for one row, in seconds or as 500ms, 2m; default: the server's limit")
-            .TypeName("DURATION");
+    const Option timeout = arguments
+                               .Add("--timeout", &row_timeout,
+                                    "Time limit for one row, in seconds or as 500ms, 2m; default: "
+                                    "the server's, 1 s if it has "
+                                    "some samples by then, else 10 s")
+                               .TypeName("DURATION");
     if (!tunes)
       candidate
           .Add(arguments,

@@ -243,11 +243,11 @@ json ToJson(const std::optional<MeasuredRow>& row) {
           {"error", result.error()}};
 }
 
-json OrNull(double value) { return value > 0 ? json(value) : json(); }
+json PositiveOrNull(double value) { return value > 0 ? json(value) : json(); }
 
 constexpr double kPercentMax = 1e6;
 
-constexpr char kFooter[] =
+constexpr char kCompareFooter[] =
     R"(The files are the output of `warpcall bench ... --json`:
   warpcall bench softmax --shape 4096x1024 --json > before.json
   warpcall bench softmax --shape 4096x1024 --json > after.json
@@ -274,7 +274,7 @@ struct CompareOptions {
              "judged")
         .Between(0, kPercentMax)
         .TypeName("PERCENT");
-    arguments.SetFooter(kFooter);
+    arguments.SetFooter(kCompareFooter);
   }
 
   static constexpr double kNever = -1;
@@ -416,9 +416,9 @@ json ToJson(const BenchComparison& comparison) {
                     {"implementation", PinnedName(either.result)},
                     {"before", ToJson(row.before)},
                     {"after", ToJson(row.after)},
-                    {"ratio", OrNull(row.ratio)},
-                    {"ratio_low", OrNull(row.ratio_low)},
-                    {"ratio_high", OrNull(row.ratio_high)},
+                    {"ratio", PositiveOrNull(row.ratio)},
+                    {"ratio_low", PositiveOrNull(row.ratio_low)},
+                    {"ratio_high", PositiveOrNull(row.ratio_high)},
                     {"verdict", row.verdict}});
   }
   return {{"kernel", comparison.kernel},

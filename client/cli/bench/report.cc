@@ -79,8 +79,11 @@ std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& r
       RateCell(result.bytes_per_second()),
       absl::StrCat(ShareCell(result.fraction_of_ceiling()),
                    IsOverCeiling(result) ? kOverCeilingMark : ""),
-      RateCell(result.flops_per_second()),
-      result.checked_elements() > 0 ? absl::StrFormat("%.1e", result.relative_error()) : "-"};
+      RateCell(result.flops_per_second())};
+  if (point.report.flops_ceiling() > 0)
+    cells.push_back(ShareCell(result.flops_per_second() / point.report.flops_ceiling()));
+  cells.push_back(result.checked_elements() > 0 ? absl::StrFormat("%.1e", result.relative_error())
+                                                : "-");
   if (AnyHasOccupancy(point.report))
     cells.push_back(ShareCell(result.launch().theoretical_occupancy()));
   cells.push_back(VersusBest(result, best_ns));
@@ -88,8 +91,10 @@ std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& r
 }
 
 Table PointTable(const BenchPoint& point) {
-  std::vector<Table::Column> columns = {"IMPLEMENTATION", ">MEDIAN", ">MIN",    ">NOISE", ">N",
-                                        ">B/s",           ">%COPY",  ">FLOP/s", ">ERROR"};
+  std::vector<Table::Column> columns = {"IMPLEMENTATION", ">MEDIAN", ">MIN",   ">NOISE", ">N",
+                                        ">B/s",           ">%COPY",  ">FLOP/s"};
+  if (point.report.flops_ceiling() > 0) columns.push_back(">%MADD");
+  columns.push_back(">ERROR");
   if (AnyHasOccupancy(point.report)) columns.push_back(">OCC");
   columns.push_back(">VS BEST");
   Table table(std::move(columns));
@@ -112,7 +117,9 @@ std::string CutNote(const BenchPoint& point) {
                            std::any_of(results.begin(), results.end(), IsUnreached);
   return absl::StrCat("fewer than the ", SamplesAsked(point.call), " samples asked for: ",
                       by_deadline ? "hit the point's time limit; raise --deadline"
-                                  : "hit the time limit; raise --timeout or --deadline");
+                      : point.call.row_timeout > absl::ZeroDuration()
+                          ? "hit --timeout; raise it or --deadline"
+                          : "the server takes 1 s for a row; --timeout gives it longer");
 }
 
 constexpr char kOverCeilingNote[] =
@@ -121,6 +128,10 @@ constexpr char kOverCeilingNote[] =
 constexpr char kUnstableNote[] =
     "unstable: too noisy or bimodal to rank; use a quieter machine, or raise --iterations and "
     "--timeout";
+
+constexpr char kOnlyNamedNote[] =
+    "only what --implementation names was timed; what was never timed may be faster, and auto no "
+    "longer runs it";
 
 constexpr char kNoBestNote[] = "VS BEST is unknown: an unstable implementation may be the fastest";
 
@@ -176,7 +187,7 @@ std::string Ceilings(const client::BenchmarkReport& report) {
           ? absl::StrCat("%COPY of ", HumanRate(report.ceiling_bytes_per_second(), "B/s"))
           : "no copy ceiling was measured";
   if (report.flops_ceiling() > 0)
-    absl::StrAppend(&text, ", multiply-adds ", HumanRate(report.flops_ceiling(), "FLOP/s"));
+    absl::StrAppend(&text, ", %MADD of ", HumanRate(report.flops_ceiling(), "FLOP/s"));
   return text;
 }
 
@@ -211,9 +222,7 @@ json ToJson(const BenchReport& report, const BenchPoint& point) {
       {"flops_ceiling", OrNull(point.report.flops_ceiling())},
       {"stamp", ToJson(point.report.stamp())},
       {"results", json::array()}};
-  if (!point.status.ok())
-    value["error"] = {{"code", absl::StatusCodeToString(point.status.code())},
-                      {"message", std::string(point.status.message())}};
+  if (!point.status.ok()) value["error"] = cli::ToJson(point.status);
   if (report.tunes)
     value["auto"] = point.served.empty() ? json()
                                          : json{{"implementation", point.served},
@@ -408,6 +417,9 @@ std::string BenchText::Point(const BenchPoint& point) {
     absl::StrAppend(
         &text,
         Fitted("", absl::StrCat("auto runs ", point.served, ", ", point.served_because), kIndent));
+  if (!point.served.empty() && !point.call.implementations.empty() &&
+      told_.insert(kOnlyNamedNote).second)
+    absl::StrAppend(&text, Fitted("", kOnlyNamedNote, kIndent));
   return text;
 }
 

@@ -5,6 +5,12 @@
 #include "proto/common/pinned_name.h"
 
 namespace warpcall::cli {
+namespace {
+
+// One or two samples say nothing about how they scatter.
+constexpr int kSamplesOfNoiseMin = 3;
+
+}  // namespace
 
 std::string NameCell(const client::BenchmarkResult& result) {
   constexpr size_t kNameWidth = 22;  // onednn_layer_normalization has more
@@ -22,7 +28,8 @@ std::string RateCell(double per_second) {
 }
 
 std::string NoiseCell(const client::BenchmarkResult& result) {
-  return result.median_high_ns() > 0 ? absl::StrFormat("%.1f%%", result.noise() * 100) : "-";
+  const bool is_known = result.median_high_ns() > 0 && result.iterations() >= kSamplesOfNoiseMin;
+  return is_known ? absl::StrFormat("%.1f%%", result.noise() * 100) : "-";
 }
 
 }  // namespace warpcall::cli

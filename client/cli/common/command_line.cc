@@ -92,7 +92,8 @@ std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::
   return absl::StrCat(
       "unexpected argument '", word, "' for ", name, " ", command->get_name(),
       IsShape(word) && HasOption(*command, "--shape")
-          ? "; a shell has expanded braces that are not quoted: --shape '{1024,4096}x4096'"
+          ? "; shapes follow --shape, and a shell expands braces that are not quoted: --shape "
+            "'{1024,4096}x4096'"
           : "");
 }
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -80,15 +81,30 @@ std::string FittedToStderr(const std::string& text) {
   return absl::StrJoin(WrapText(text, FindScreen(STDERR_FILENO).columns), "\n");
 }
 
+// When to try again, and where to look for more than the message says.
+std::string WhatNext(const absl::Status& status) {
+  std::string text;
+  const int64_t pause_ms = client::RetryPushbackMs(status).value_or(0);
+  if (pause_ms > 0)
+    absl::StrAppend(&text, "; try again in ", HumanTime(1e6 * static_cast<double>(pause_ms)));
+  const std::string request_id = client::RequestIdOf(status);
+  const bool says_all =
+      absl::IsInvalidArgument(status) || absl::IsNotFound(status) || absl::IsUnimplemented(status);
+  if (!request_id.empty() && !says_all)
+    absl::StrAppend(&text, "; the log has it as request ", request_id);
+  return text;
+}
+
 std::string ErrorText(const absl::Status& status, int exit_status) {
   const std::string code = absl::StatusCodeToString(status.code());
   if (!errors_are_json) {
-    const std::string text = FittedToStderr(absl::StrCat(code, ": ", Printable(status.message())));
+    const std::string text =
+        FittedToStderr(absl::StrCat(code, ": ", Printable(status.message()), WhatNext(status)));
     return absl::StrCat(Emphasised(code + ":", Emphasis::kError, FindScreen(STDERR_FILENO)),
                         text.substr(code.size() + 1), "\n");
   }
-  const json error = {
-      {"code", code}, {"message", std::string(status.message())}, {"exit_status", exit_status}};
+  json error = cli::ToJson(status);
+  error["exit_status"] = exit_status;
   return json({{"error", error}})
              .dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace) +
          "\n";
@@ -157,6 +173,17 @@ absl::Status FromJson(const json& value, google::protobuf::Message* message) {
   return status.ok() ? absl::OkStatus() : absl::InvalidArgumentError(std::string(status.message()));
 }
 
+json ToJson(const absl::Status& status) {
+  const std::string request_id = client::RequestIdOf(status);
+  const std::optional<int64_t> pause_ms = client::RetryPushbackMs(status);
+  const bool is_retryable = pause_ms.has_value() ? *pause_ms >= 0 : absl::IsUnavailable(status);
+  return {{"code", absl::StatusCodeToString(status.code())},
+          {"message", std::string(status.message())},
+          {"retryable", is_retryable},
+          {"retry_after_ms", is_retryable && pause_ms.has_value() ? json(*pause_ms) : json()},
+          {"request_id", request_id.empty() ? json() : json(request_id)}};
+}
+
 void PrintErrorsAsJson() { errors_are_json = true; }
 
 bool StatusIsRewritten() { return isatty(STDERR_FILENO) != 0; }
@@ -214,6 +241,8 @@ void FlushOutput() {
 int FinishOutput(int exit_status) {
   FlushOutput();
   if (output_error == 0) return exit_status;
+  // Whoever reads it has enough, as `head` has.
+  if (output_error == EPIPE) return exit_status == kExitOk ? kExitRefused : exit_status;
   const absl::Status status = absl::ErrnoToStatus(output_error, "can't write to stdout");
   // The exit status reports the first error.
   const int refused = Refused(status);

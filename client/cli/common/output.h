@@ -25,6 +25,10 @@ void PrintJson(const nlohmann::json& value);
 nlohmann::json ToJson(const client::AttributeValue& value);
 nlohmann::json ToJson(const client::Timing& timing);
 nlohmann::json ToJson(const client::LaunchInfo& launch);
+// {"code": "UNAVAILABLE", "message": "...", "retryable": true, "retry_after_ms": 200,
+// "request_id": null}: whether the same call may succeed later, and by which id the server's log
+// has a request that gave none; null where the server does not say.
+nlohmann::json ToJson(const absl::Status& status);
 // All fields by their names in the protocol, those that have their default values too. No maps.
 nlohmann::json ToJson(const google::protobuf::Message& message);
 // Reads what ToJson wrote: null is a field's default value, and members that are no fields are left
@@ -32,7 +36,7 @@ nlohmann::json ToJson(const google::protobuf::Message& message);
 absl::Status FromJson(const nlohmann::json& value, google::protobuf::Message* message);
 
 // Errors are printed as JSON from now on, on one line of stderr:
-// {"error": {"code": "NOT_FOUND", "message": "...", "exit_status": 1}}.
+// {"error": {...}}, a status as ToJson writes it and "exit_status".
 void PrintErrorsAsJson();
 
 // A line for people on stderr, which is no part of what was asked for: "warpcall: TEXT".

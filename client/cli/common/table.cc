@@ -24,8 +24,8 @@ size_t ByteOf(const std::string& text, size_t character) {
 
 constexpr size_t kGap = 2;  // between columns
 // Text in a narrower column is a column of words.
-constexpr size_t kTextColumnsMin = 24;
-constexpr size_t kBelowIndent = 4;
+constexpr size_t kTableTextMin = 24;
+constexpr size_t kBelowRowIndent = 4;
 
 // Cells of one row, each in the lines that it was broken into.
 using Lines = std::vector<std::vector<std::string>>;
@@ -107,7 +107,7 @@ class TableLayout {
         widest = column;
     if (!widest.has_value()) return false;
     const size_t others = Width(columns) - widths_[*widest];
-    if (others + kTextColumnsMin > screen_.columns) return false;
+    if (others + kTableTextMin > screen_.columns) return false;
     widths_[*widest] = screen_.columns - others;
     return true;
   }
@@ -170,8 +170,8 @@ class TableLayout {
   // Text behind the cells of a row, or below it.
   void PrintText(const std::string& line, const std::string& note, std::string* text) const {
     const size_t begin = line.empty() ? 0 : Columns(line) + kGap;
-    const bool beside = screen_.columns == 0 || begin + kTextColumnsMin <= screen_.columns;
-    const size_t indent = beside ? begin : kBelowIndent;
+    const bool beside = screen_.columns == 0 || begin + kTableTextMin <= screen_.columns;
+    const size_t indent = beside ? begin : kBelowRowIndent;
     if (!beside) AppendLine(line, text);
     bool first = beside;
     for (const std::string& piece :
@@ -204,7 +204,7 @@ class TableLayout {
     if (part.last_below && row.note.empty())
       below =
           heading ? Emphasised(row.cells.back(), Emphasis::kHeading, screen_) : row.cells.back();
-    if (!below.empty()) PrintText(std::string(kBelowIndent - kGap, ' '), below, text);
+    if (!below.empty()) PrintText(std::string(kBelowRowIndent - kGap, ' '), below, text);
   }
 
   const Table& table_;

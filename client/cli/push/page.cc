@@ -266,7 +266,7 @@ std::string RooflinePicture(const PushReport& report) {
                       svg.ToString());
 }
 
-std::string Verdict(const PushReport& report) {
+std::string VerdictSection(const PushReport& report) {
   const client::PushVerdict* const verdict = report.verdict();
   if (verdict == nullptr)
     return absl::StrCat(
@@ -284,9 +284,9 @@ std::string Verdict(const PushReport& report) {
 
 std::string PushPage(const PushReport& report) {
   const std::string title = PushTitle(report);
-  return absl::StrCat(kHead, EscapeMarkup(title), kStyle, Element("h1", title), Verdict(report),
-                      Compilations(report), Checks(report), HistogramPicture(report), Times(report),
-                      RooflinePicture(report), kTail);
+  return absl::StrCat(kHead, EscapeMarkup(title), kStyle, Element("h1", title),
+                      VerdictSection(report), Compilations(report), Checks(report),
+                      HistogramPicture(report), Times(report), RooflinePicture(report), kTail);
 }
 
 }  // namespace warpcall::cli

@@ -26,10 +26,10 @@ using client::PushVerdict;
 using nlohmann::json;
 
 constexpr char kPassed[] = "PASSED";
-constexpr char kRight[] = "✓";
-constexpr char kWrong[] = "✗";
+constexpr char kRightMark[] = "✓";
+constexpr char kWrongMark[] = "✗";
 // Indent of the lines that belong to the one above.
-constexpr size_t kIndent = 2;
+constexpr size_t kLineIndent = 2;
 
 json AttributeJson(const v1::Attribute& attribute) {
   switch (attribute.value_case()) {
@@ -81,12 +81,12 @@ std::string CompiledText(const PushEvent& event) {
           ? " earlier"
           : absl::StrCat(" in ", HumanTime(static_cast<double>(compiled.compile_ns()))));
   const std::string facts = LaunchFacts(event);
-  std::string text = Fitted("", absl::StrCat(what, facts.empty() ? "" : ": ", facts), kIndent);
+  std::string text = Fitted("", absl::StrCat(what, facts.empty() ? "" : ": ", facts), kLineIndent);
   const absl::string_view log = absl::StripSuffix(compiled.log(), "\n");
   if (log.empty()) return text;
   // The log is the compiler's and the author's: line by line, so that no code of it stays.
   for (const absl::string_view line : absl::StrSplit(log, '\n'))
-    absl::StrAppend(&text, std::string(kIndent, ' '), Printable(line), "\n");
+    absl::StrAppend(&text, std::string(kLineIndent, ' '), Printable(line), "\n");
   return text;
 }
 
@@ -94,14 +94,15 @@ std::string CheckedText(const PushEvent& event) {
   const v1::PushChecked& checked = event.checked();
   const std::string fill = checked.fill().empty() ? "" : absl::StrCat(", ", checked.fill());
   std::string text =
-      Fitted(absl::StrCat(checked.passed() ? kRight : kWrong, " "),
+      Fitted(absl::StrCat(checked.passed() ? kRightMark : kWrongMark, " "),
              absl::StrCat(ProblemTitle(event), fill, ": error ", BoundText(checked.max_error()),
                           " of its bound, ", checked.checked_elements(), " elements"),
-             2 * kIndent);
+             2 * kLineIndent);
   for (const std::string& more :
        {checked.has_first() ? absl::StrCat("first wrong element ", WrongElement(event)) : "",
         checked.detail()})
-    if (!more.empty()) absl::StrAppend(&text, Fitted(std::string(kIndent, ' '), more, 2 * kIndent));
+    if (!more.empty())
+      absl::StrAppend(&text, Fitted(std::string(kLineIndent, ' '), more, 2 * kLineIndent));
   return text;
 }
 
@@ -116,14 +117,14 @@ std::string TimedText(const PushEvent& event) {
     }
   }
   std::string text =
-      absl::StrCat("\n", Fitted("", times.title, kIndent), table.ToString(OutScreen()));
-  for (const std::string& note : times.notes) absl::StrAppend(&text, Fitted("", note, kIndent));
+      absl::StrCat("\n", Fitted("", times.title, kLineIndent), table.ToString(OutScreen()));
+  for (const std::string& note : times.notes) absl::StrAppend(&text, Fitted("", note, kLineIndent));
   return text;
 }
 
 std::string VerdictText(const PushVerdict& verdict) {
   const std::string stamp = StampLine(verdict);
-  return absl::StrCat("\n", stamp.empty() ? "" : Fitted("", stamp, kIndent),
+  return absl::StrCat("\n", stamp.empty() ? "" : Fitted("", stamp, kLineIndent),
                       Printable(VerdictLine(verdict)), "\n");
 }
 
@@ -158,7 +159,7 @@ json ProblemJson(const v1::PushProblem& problem) {
 }
 
 json CheckedJson(const v1::PushChecked& checked) {
-  json value = ToJson(checked);
+  json value = cli::ToJson(checked);
   value["problem"] = ProblemJson(checked.problem());
   WriteFigure("max_error", checked.max_error(), &value);
   WriteFigure("max_absolute_error", checked.max_absolute_error(), &value);
@@ -174,7 +175,7 @@ json CheckedJson(const v1::PushChecked& checked) {
 }
 
 json CompiledJson(const v1::PushCompiled& compiled) {
-  json value = ToJson(compiled);
+  json value = cli::ToJson(compiled);
   value["data_type"] = DataTypeText(compiled.data_type());
   if (IsLoaded(compiled)) return value;
   for (const char* const figure : {"registers_per_thread", "shared_memory_bytes",
@@ -184,7 +185,7 @@ json CompiledJson(const v1::PushCompiled& compiled) {
 }
 
 json VerdictJson(const PushVerdict& verdict) {
-  json value = ToJson(verdict);
+  json value = cli::ToJson(verdict);
   if (!verdict.has_stamp()) value["stamp"] = nullptr;
   if (verdict.speedup() == 0) value["speedup"] = nullptr;
   // Other verdicts come before all launches have been compared.
@@ -200,13 +201,13 @@ json EventJson(const PushEvent& event) {
   };
   switch (event.event_case()) {
     case PushEvent::kQueued:
-      return named("queued", ToJson(event.queued()));
+      return named("queued", cli::ToJson(event.queued()));
     case PushEvent::kCompiled:
       return named("compiled", CompiledJson(event.compiled()));
     case PushEvent::kChecked:
       return named("checked", CheckedJson(event.checked()));
     case PushEvent::kTimed: {
-      json value = ToJson(event.timed());
+      json value = cli::ToJson(event.timed());
       value["problem"] = ProblemJson(event.timed().problem());
       return named("timed", std::move(value));
     }
@@ -379,9 +380,7 @@ json ToJson(const PushReport& report, int exit_status) {
                 {"status", verdict == nullptr ? json() : json(verdict->status())},
                 {"exit_status", exit_status},
                 {"verdict", verdict == nullptr ? json() : VerdictJson(*verdict)}};
-  if (!report.status.ok())
-    value["error"] = {{"code", absl::StatusCodeToString(report.status.code())},
-                      {"message", std::string(report.status.message())}};
+  if (!report.status.ok()) value["error"] = cli::ToJson(report.status);
   return value;
 }
 

@@ -257,7 +257,8 @@ absl::StatusOr<json> MetricsPort::ReadStatus(absl::Duration timeout, int cancel)
     return absl::Status(
         text.status().code(),
         absl::StrCat("no metrics port answers at ", address_, ": ", text.status().message(),
-                     "; is warpcalld running there, with --metrics_listen=", address_, "?"));
+                     "; is warpcalld running there, with --metrics_listen=", address_,
+                     "? --metrics names another port"));
   if (text->size() > kReplyBytesMax)
     return absl::InternalError(absl::StrCat(
         "the answer of ", address_, " is longer than the limit of ", kReplyBytesMax, " bytes"));
@@ -280,7 +281,9 @@ absl::StatusOr<json> MetricsPort::ReadStatus(absl::Duration timeout, int cancel)
 
 absl::StatusOr<TopStatus> MetricsPort::ToTopStatus(const json& value) const {
   try {
-    return StatusOf(value);
+    TopStatus status = StatusOf(value);
+    status.address = address_;
+    return status;
   } catch (const json::exception& error) {
     return absl::InternalError(
         absl::StrCat("the answer of ", address_, " is not a status of warpcalld: ", error.what()));

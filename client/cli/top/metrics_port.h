@@ -55,7 +55,7 @@ struct TopInspection {
 };
 
 struct TopStatus {
-  std::string version, phase, readiness;
+  std::string address, version, phase, readiness;
   bool ready = false;
   double uptime_seconds = 0;
   double unix_seconds = 0;

@@ -47,9 +47,9 @@ struct TopOptions {
   explicit TopOptions(const Arguments& arguments) {
     arguments
         .Add("--metrics", &metrics,
-             "Address of the server's metrics port (its --metrics_listen): host or host:port")
-        .TypeName("HOST:PORT")
-        .ShowDefault();
+             "Address of the server's metrics port (its --metrics_listen), host or host:port; "
+             "default: port 9470 of --server's host")
+        .TypeName("HOST:PORT");
     arguments.AddFlag("--once", &once, "Print one snapshot and end");
     arguments.Add("--interval", &interval_seconds, "Seconds between two questions to the server")
         .Between(kIntervalSecondsMin, kIntervalSecondsMax)
@@ -59,7 +59,7 @@ struct TopOptions {
   TopOptions(const TopOptions&) = delete;
   TopOptions& operator=(const TopOptions&) = delete;
 
-  std::string metrics = "127.0.0.1:9470";
+  std::string metrics;
   bool once = false;
   double interval_seconds = 2;
 };
@@ -183,8 +183,17 @@ int RunLive(const MetricsPort& port, absl::Duration interval) {
   return interrupt.signal() == 0 ? kExitOk : kSignalStatus + interrupt.signal();
 }
 
+// The host of HOST:PORT; of other addresses, such as unix:/path, this machine.
+std::string HostOf(const std::string& server) {
+  const size_t colon = server.rfind(':');
+  const bool is_host =
+      colon != std::string::npos && server.find_first_of("/,") == std::string::npos;
+  return is_host ? server.substr(0, colon) : "127.0.0.1";
+}
+
 int RunTop(const Globals& globals, const TopOptions& options) {
-  const absl::StatusOr<MetricsPort> port = MetricsPort::Find(options.metrics);
+  const absl::StatusOr<MetricsPort> port =
+      MetricsPort::Find(options.metrics.empty() ? HostOf(globals.server) : options.metrics);
   if (!port.ok())
     return absl::IsInvalidArgument(port.status()) ? UsageError(port.status())
                                                   : Refused(port.status());

@@ -142,8 +142,9 @@ std::string Header(const TopStatus& status, const Screen& screen) {
   const TopTraffic& all = status.last_minute;
   return absl::StrCat(
       Wrapped(absl::StrCat(
-                  "warpcalld ", status.version, ", ", status.ready ? "ready" : "NOT READY", " (",
-                  status.readiness, "), phase ", status.phase, ", up ",
+                  "warpcalld ", status.version, " at ", status.address, ", ",
+                  status.ready ? "ready" : "NOT READY", " (", status.readiness, "), phase ",
+                  status.phase, ", up ",
                   absl::FormatDuration(absl::Seconds(static_cast<int64_t>(status.uptime_seconds)))),
               screen),
       Wrapped(absl::StrFormat("last %.0f s: %s requests/s, %s failed/s, p50 %s, p99 %s, queue p99 "

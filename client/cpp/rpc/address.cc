@@ -29,6 +29,8 @@ constexpr string_view kUnconnected = "last error: ";
 // gRPC's own of a deadline, whatever it waited for: perhaps for a proxy that never answered.
 constexpr string_view kDeadline = "Deadline Exceeded";
 constexpr string_view kClosed = "Socket closed";
+// gRPC's own where its TLS library takes none of the files.
+constexpr string_view kNoAddress = "empty address list";
 
 absl::Status Invalid(string_view address, string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("the address '", address, "' ", problem));
@@ -78,7 +80,7 @@ std::string NoServer(string_view address, string_view cause) {
                         " (connection refused): is warpcalld running there?");
   // As a server with TLS ends a connection without it, or without the certificate that it wants.
   const string_view hint =
-      cause == kClosed ? "; does it have TLS, or want a client's certificate?" : "";
+      cause == kClosed ? "; does it have TLS, or want a client's certificate, or another?" : "";
   return absl::StrCat("can't connect to ", where, ": ", cause, hint);
 }
 
@@ -142,6 +144,11 @@ absl::Status ExplainConnection(const absl::Status& status, string_view address,
         absl::StrCat("no answer of ", address,
                      " before the deadline; the server's log says where the time went"));
   if (!absl::IsUnavailable(status)) return status;
+  if (absl::StartsWith(message, kNoAddress))
+    return absl::UnavailableError(
+        absl::StrCat("can't connect to ", address,
+                     " with these TLS files: does each have what its option says, in PEM, and is "
+                     "the key that of the client's certificate?"));
   if (IsUnresolved(message))
     return absl::UnavailableError(absl::StrCat("the host '", address.substr(0, address.rfind(':')),
                                                "' is unknown: ", LastPart(message)));

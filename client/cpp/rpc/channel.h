@@ -25,9 +25,6 @@ struct Piece {
   std::shared_ptr<const void> owner;
 };
 
-// The most that one gRPC message can hold: its length is sent in 32 bits.
-inline constexpr int64_t kMessageBytesMax = (int64_t{1} << 32) - 1;
-
 struct Reply {
   absl::Status status;
   // The trailer `grpc-retry-pushback-ms`, when there was one.

@@ -15,6 +15,7 @@ namespace {
 constexpr char kAuthorization[] = "authorization";
 constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 constexpr char kLostHandlesTrailer[] = "warpcall-lost-handles";
+constexpr char kRequestIdTrailer[] = "warpcall-request-id";
 constexpr char kQueuePosition[] = "warpcall-queue-position";
 constexpr char kSession[] = "warpcall-session";
 constexpr char kTraceparent[] = "traceparent";
@@ -100,6 +101,9 @@ Reply EndOfCall(const grpc::Status& status, const grpc::ClientContext& context) 
   if (const auto found = trailers.find(kLostHandlesTrailer); found != trailers.end())
     reply.status =
         WithLostHandles(std::move(reply.status), {found->second.data(), found->second.size()});
+  if (const auto found = trailers.find(kRequestIdTrailer); found != trailers.end())
+    reply.status =
+        WithRequestId(std::move(reply.status), {found->second.data(), found->second.size()});
   return reply;
 }
 

@@ -20,6 +20,7 @@ constexpr double kJitter = 0.2;
 // A payload's name is a URL by Abseil's convention; the trailer's says whose this is.
 constexpr char kPushbackPayload[] = "warpcall/grpc-retry-pushback-ms";
 constexpr char kLostHandlesPayload[] = "warpcall/warpcall-lost-handles";
+constexpr char kRequestIdPayload[] = "warpcall/warpcall-request-id";
 
 }  // namespace
 
@@ -70,6 +71,15 @@ std::vector<LostHandle> LostHandles(const absl::Status& status) {
     lost.push_back({parts.first, parts.second});
   }
   return lost;
+}
+
+absl::Status WithRequestId(absl::Status status, absl::string_view trailer) {
+  status.SetPayload(kRequestIdPayload, absl::Cord(trailer));
+  return status;
+}
+
+std::string RequestIdOf(const absl::Status& status) {
+  return std::string(status.GetPayload(kRequestIdPayload).value_or(absl::Cord()));
 }
 
 absl::Duration Backoff::Next() {

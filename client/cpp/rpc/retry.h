@@ -46,6 +46,7 @@ absl::Status WithRetryPushback(absl::Status status, int64_t pushback_ms);
 // Keeps the trailer `warpcall-lost-handles`, "HANDLE WHY[,HANDLE WHY]", in the status that a call
 // ends with; LostHandles reads it.
 absl::Status WithLostHandles(absl::Status status, absl::string_view trailer);
+absl::Status WithRequestId(absl::Status status, absl::string_view trailer);
 
 // The retries of one call.
 class RetrySchedule {

@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (bench, profile):
         command.add_argument("kernel")
         command.add_argument("--implementation", action="append", default=[])
-        command.add_argument("--dtype", default="float32")
+        command.add_argument("--dtype", "--type", default="float32")
     for command in (bench, profile, push):
         required = command is not push
         command.add_argument("--shape", action="append", required=required, metavar="4096x1024")

@@ -1,6 +1,7 @@
 // `warpcall` run, kernels, devices and health, and the common behaviour of all its commands.
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/client/cli/cli_fixture.h"
@@ -273,11 +274,34 @@ TEST_F(RunCliTest, HealthIsAnExitStatus) {
   EXPECT_EQ(run.exit_status, 1);
   EXPECT_EQ(run.out, "NOT_SERVING\n");
   EXPECT_EQ(run.err, "");
-  const json error = {
-      {"code", "UNAVAILABLE"}, {"message", "the server is NOT_SERVING"}, {"exit_status", 1}};
+  const json error = {{"code", "UNAVAILABLE"}, {"message", "the server is NOT_SERVING"},
+                      {"retryable", true},     {"retry_after_ms", nullptr},
+                      {"request_id", nullptr}, {"exit_status", 1}};
   for (const char* const line : {"health --json", "health --json=true", "--json=true health"})
     EXPECT_EQ(json::parse(Warpcall(line).err, nullptr, false)["error"], error) << line;
-  EXPECT_EQ(Warpcall("health --service no.such.Service").exit_status, 1);
+  EXPECT_EQ(Warpcall("health --service no.such.Service --wait 1h").exit_status, 1);
+}
+
+TEST_F(RunCliTest, HealthWaitsForAServerThatStarts) {
+  server_.SetServing(false);
+  EXPECT_EQ(Warpcall("health --wait 300ms").out, "NOT_SERVING\n");
+  std::thread later([this] {
+    absl::SleepFor(absl::Milliseconds(300));
+    server_.SetServing(true);
+  });
+  const auto run = Warpcall("health --wait 1m");
+  later.join();
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(run.out, "SERVING\n");
+  EXPECT_EQ(Warpcall("health --wait soon").exit_status, 2);
+}
+
+// Before minutes are spent on making what no request can carry.
+TEST_F(RunCliTest, InputsThatNoMessageHoldsAreNotMade) {
+  const auto run = Warpcall("run gelu --shape 70000x70000");
+  EXPECT_EQ(run.exit_status, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("0 + 19600000000 bytes or more"), HasSubstr("4294967295"),
+                             HasSubstr("--stream")));
 }
 
 TEST_F(RunCliTest, HelpAndVersionAreStatusZero) {

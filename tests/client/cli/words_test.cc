@@ -46,6 +46,7 @@ TEST_F(WordsTest, TheCauseIsThatOfTheFirstWriteThatFailed) {
     EXPECT_THAT(Warpcall(absl::StrCat(command, " >/dev/full")).err,
                 AllOf(HasSubstr("can't write to stdout"), HasSubstr("No space left on device")));
     EXPECT_THAT(Warpcall(absl::StrCat(command, " >&-")).err, HasSubstr("Bad file descriptor"));
+    EXPECT_EQ(Warpcall(absl::StrCat(command, " | head -c 1 >/dev/null")).err, "");
   }
 }
 
@@ -138,6 +139,8 @@ TEST_F(WordsTest, JsonErrorsAreJsonOnOneLineOfStderr) {
       {"fly", {{"code", "INVALID_ARGUMENT"}, {"exit_status", 2}}},
       {"run gelu none.npy", {{"code", "NOT_FOUND"}, {"exit_status", 2}}},
       {"bench nothing --shape 4", {{"code", "NOT_FOUND"}, {"exit_status", 1}}},
+      {"health --server 127.0.0.1:1 --deadline 1",
+       {{"code", "UNAVAILABLE"}, {"retryable", true}, {"exit_status", 1}}},
       {"kernels >/dev/full", {{"code", "RESOURCE_EXHAUSTED"}, {"exit_status", 1}}},
       {"kernels --server 127.0.0.1:0", {{"code", "INVALID_ARGUMENT"}, {"exit_status", 2}}},
   };
@@ -151,6 +154,19 @@ TEST_F(WordsTest, JsonErrorsAreJsonOnOneLineOfStderr) {
     for (const auto& [key, value] : expected.items()) EXPECT_EQ(error["error"][key], value);
     EXPECT_TRUE(error["error"]["message"].is_string());
   }
+}
+
+TEST_F(WordsTest, ErrorsSayWhenToTryAgainAndWhatTheLogCallsTheRequest) {
+  execute_.Set([](const v1::ExecuteRequest&, v1::ExecuteResponse*) {
+    return FakeAnswer{absl::ResourceExhaustedError("4 wait"), "70000", "", "warpcall-7"};
+  });
+  EXPECT_EQ(Warpcall(absl::StrCat("run gelu ", x_)).err,
+            "RESOURCE_EXHAUSTED: 4 wait; try again in 70.0 s; the log has it as request "
+            "warpcall-7\n");
+  const json error = json::parse(Warpcall(absl::StrCat("--json run gelu ", x_)).err)["error"];
+  EXPECT_EQ(error["retryable"], true);
+  EXPECT_EQ(error["retry_after_ms"], 70000);
+  EXPECT_EQ(error["request_id"], "warpcall-7");
 }
 
 TEST_F(WordsTest, MisspeltWordsOfTheCommandLineAreOneLineWithWhatWasMeant) {
@@ -171,8 +187,9 @@ TEST_F(WordsTest, MisspeltWordsOfTheCommandLineAreOneLineWithWhatWasMeant) {
       {"help benhc", "did you mean bench?"},
       {"devices more", "unexpected argument 'more' for warpcall devices."},
       {"bench gelu --shape 1024x64 4096x64",
-       "unexpected argument '4096x64' for warpcall bench; a shell has expanded braces that are not "
-       "quoted: --shape '{1024,4096}x4096'"},
+       "unexpected argument '4096x64' for warpcall bench; shapes follow --shape, and a shell "
+       "expands "
+       "braces that are not quoted: --shape '{1024,4096}x4096'"},
   };
   for (const auto& [line, message] : kLines) {
     const ProgramResult run = Warpcall(line);

@@ -64,7 +64,7 @@ class AddressTest(unittest.TestCase):
                 (failed + "UNKNOWN: ipv4:10.0.0.1:1: No route to host", "10.0.0.1:1",
                  "can't connect to 10.0.0.1:1: No route to host"),
                 (failed + "UNKNOWN: ipv4:10.0.0.1:1: Socket closed", "h:1",
-                 "can't connect to h:1: Socket closed; does it have TLS, or want a client's certificate?"),
+                 "can't connect to h:1: Socket closed; does it have TLS, or want a client's certificate, or another?"),
                 ("DNS resolution failed for nosuch:8470: C-ares status is not ARES_SUCCESS qtype=A"
                  " name=nosuch is_balancer=0: Domain name not found", "nosuch:8470",
                  "the host 'nosuch' is unknown: Domain name not found"),

@@ -22,6 +22,9 @@ class CompletionQueue;
 
 namespace warpcall::client {
 
+// The most that one gRPC message can hold: its length is sent in 32 bits.
+inline constexpr int64_t kMessageBytesMax = (int64_t{1} << 32) - 1;
+
 // Ends calls from another thread. Thread-safe; outlives the calls that it is given to.
 class Cancellation {
  public:

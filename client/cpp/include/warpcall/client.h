@@ -72,6 +72,9 @@ struct LostHandle {
 };
 // The handles that NOT_FOUND is about; none for other statuses.
 std::vector<LostHandle> LostHandles(const absl::Status& status);
+// The id by which the server's log names a failed request that gave none; empty if the server told
+// none.
+std::string RequestIdOf(const absl::Status& status);
 
 // Growing pauses between calls of a program that paces itself, as RetryOptions describes. For one
 // thread.

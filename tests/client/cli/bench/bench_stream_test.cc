@@ -180,6 +180,9 @@ TEST_F(BenchStreamTest, CtrlCLeavesJsonWhole) {
   EXPECT_EQ(json::parse(Lines(ReadFile(err_)).back(), nullptr, false)["error"],
             json({{"code", "CANCELLED"},
                   {"message", absl::StrCat("interrupted by signal ", SIGINT)},
+                  {"retryable", false},
+                  {"retry_after_ms", nullptr},
+                  {"request_id", nullptr},
                   {"exit_status", 130}}));
 }
 

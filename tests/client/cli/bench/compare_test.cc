@@ -127,6 +127,9 @@ TEST_F(CompareCliTest, JsonOfRegressionsEndsWithAnErrorOnStderr) {
             json({{"error",
                    {{"code", "FAILED_PRECONDITION"},
                     {"message", "2 rows are slower by more than 5%, or no longer run"},
+                    {"retryable", false},
+                    {"retry_after_ms", nullptr},
+                    {"request_id", nullptr},
                     {"exit_status", 1}}}}));
 }
 

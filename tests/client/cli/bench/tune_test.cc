@@ -48,8 +48,9 @@ TEST_F(TuneCliTest, TunesWhatTheCommandLineSaysAndSaysWhatRuns) {
             " attributes { key: \"axis\" value { int_value: 0 } } device: \"cpu\"");
   EXPECT_THAT(benchmark_.Take(), SizeIs(0));
   EXPECT_THAT(run.out, HasSubstr("fast_row"));
-  EXPECT_THAT(run.out,
-              HasSubstr("\nauto runs fast_row, tuned: fast_row 1 us, middle_row 2.5 us\n"));
+  EXPECT_THAT(run.out, HasSubstr("\nauto runs fast_row, tuned: fast_row 1 us, middle_row 2.5 us\n"
+                                 "only what --implementation names was timed; "));
+  EXPECT_THAT(Warpcall("tune softmax --shape 64x128").out, Not(HasSubstr("--implementation")));
 }
 
 TEST_F(TuneCliTest, EachShapeIsTunedByItself) {

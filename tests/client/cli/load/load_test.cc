@@ -174,6 +174,9 @@ TEST_F(LoadTest, RefusalsAreCountedByCodeWithTheirFirstMessage) {
   EXPECT_EQ(json::parse(Lines(programs.err).back(), nullptr, false)["error"],
             json({{"code", "INVALID_ARGUMENT"},
                   {"message", "55 of 150 requests failed, the first with this code: no"},
+                  {"retryable", false},
+                  {"retry_after_ms", nullptr},
+                  {"request_id", nullptr},
                   {"exit_status", 1}}));
 }
 

@@ -134,7 +134,7 @@ TEST_F(CandidateTest, DescribeNeedsNoVerdictButCodeThatCompiles) {
   AnswerEvents({R"(compiled { log: "my.cu(9): error: q" data_type: DATA_TYPE_FLOAT32 })",
                 "verdict { status: 'COMPILE_ERROR' reason: 'my.cu(9): error: q' }"});
   const auto run = Describe("--source ptx");
-  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_EQ(run.exit_status, 3);
   EXPECT_THAT(run.out, HasSubstr("COMPILE_ERROR: my.cu(9): error: q"));
 }
 

@@ -238,7 +238,9 @@ TEST_F(PushCliTest, ACutStreamKeepsWhatCame) {
   EXPECT_THAT(run.out, HasSubstr("compiled float32"));
   EXPECT_EQ(run.err, "UNAVAILABLE: draining\n");
   const json value = WarpcallJson("push " + cu_, 1);
-  EXPECT_EQ(value["error"], json({{"code", "UNAVAILABLE"}, {"message", "draining"}}));
+  EXPECT_EQ(value["error"]["code"], "UNAVAILABLE");
+  EXPECT_EQ(value["error"]["message"], "draining");
+  EXPECT_EQ(value["error"]["retryable"], false);
   EXPECT_EQ(value["status"], nullptr);
   EXPECT_EQ(value["verdict"], nullptr);
   EXPECT_THAT(value["events"], SizeIs(1));

@@ -46,7 +46,7 @@ TEST_F(MetricsPortTest, SilenceEndsAtTheDeadline) {
             absl::StrCat("no metrics port answers at ", address_,
                          ": it does not answer in time; is warpcalld running there, with "
                          "--metrics_listen=",
-                         address_, "?"));
+                         address_, "? --metrics names another port"));
 }
 
 TEST_F(MetricsPortTest, WhoNoLongerWantsTheAnswerDoesNotWaitForIt) {

@@ -227,7 +227,7 @@ class TopTest(unittest.TestCase):
         frame = top.await_text("softmax")
         text = "\n".join(frame)
         self.assertTrue(top.shown.startswith(ENTER) or ENTER in top.shown)
-        for words in ("warpcalld 9.8.7, ready (ok), phase serving, up 2h3m4s",
+        for words in (f"warpcalld 9.8.7 at {self.port.address}, ready (ok), phase serving, up 2h3m4s",
                       "last 60 s: 112 requests/s, 1.5 failed/s, p50 1.00 ms, p99 2.00 ms"):
             self.assertIn(words, text)
         for cells in (["cuda:0", "healthy", "3", "250", "ms", "2.00", "GiB", "of", "80.0", "GiB", "2:", "4.00", "KiB",
@@ -360,11 +360,16 @@ class TopTest(unittest.TestCase):
         status, output, _ = self.piped("--metrics", self.port.address, "--json")
         self.assertEqual((status, json.loads(output)), (0, STATUS))
 
+    def test_the_metrics_port_is_that_of_the_host_of_the_server(self):
+        status, _, error = self.piped("--once", "--server", "no-such-host.invalid:8470")
+        self.assertEqual(status, 1)
+        self.assertIn("the host 'no-such-host.invalid' is unknown", error)
+
     def test_errors_say_what_is_wrong_and_what_to_do(self):
         with held_port() as number:
             nobody = f"127.0.0.1:{number}"
             cases = [(nobody, 1, f"UNAVAILABLE: no metrics port answers at {nobody}: Connection refused; is warpcalld "
-                      f"running there, with --metrics_listen={nobody}?\n")]
+                      f"running there, with --metrics_listen={nobody}? --metrics names another port\n")]
             for address in ("h:0", "h:x", "h:65536", "[::1", ":9470", "a:1:2]"):
                 cases.append((address, 2, f"INVALID_ARGUMENT: the address '{address}' is not that of a metrics port: "
                               "HOST, HOST:PORT or [IPV6]:PORT with a port from 1 to 65535\n"))
@@ -419,7 +424,7 @@ class TopTest(unittest.TestCase):
             return subprocess.run([PROGRAMS / "warpcall", *line], capture_output=True, text=True, check=True,
                                   timeout=SECONDS_MAX).stdout
         self.assertIn("top ", words("help"))
-        self.assertIn("--metrics HOST:PORT=127.0.0.1:9470", words("help", "top"))
+        self.assertIn("--metrics HOST:PORT", words("help", "top"))
         self.assertEqual(words("__complete", "to"), "top\n")
         self.assertEqual(words("__complete", "top", "--m"), "--metrics\n")
 

@@ -82,9 +82,10 @@ TEST(ExplainConnectionTest, EachCauseHasItsSentence) {
       Explained(failed + "ipv4:10.0.0.1:1: Failed to connect to remote host: No route to host",
                 "10.0.0.1:1"),
       "can't connect to 10.0.0.1:1: No route to host");
-  EXPECT_EQ(
-      Explained(failed + "ipv4:10.0.0.1:1: Socket closed", "h:1"),
-      "can't connect to h:1: Socket closed; does it have TLS, or want a client's certificate?");
+  EXPECT_EQ(Explained(failed + "ipv4:10.0.0.1:1: Socket closed", "h:1"),
+            "can't connect to h:1: Socket closed; does it have TLS, or want a client's certificate "
+            "of its own authority?");
+  EXPECT_THAT(Explained("empty address list: ", "h:1"), HasSubstr("with these TLS files"));
   EXPECT_EQ(Explained("DNS resolution failed for nosuch:8470: C-ares status is not ARES_SUCCESS "
                       "qtype=A name=nosuch is_balancer=0: Domain name not found",
                       "nosuch:8470"),
