@@ -32,7 +32,8 @@ EXCUSED = {
     "build/relu/": "added_op_test does this",
     "warpcalld &": "README has started one",
 }
-GUIDE = ("README.md", "docs/start.md", "docs/layer.md", "docs/compare.md", "docs/operate.md", "docs/op.md")
+GUIDE = ("README.md", "docs/start.md", "docs/layer.md", "docs/compare.md", "docs/json.md", "docs/operate.md",
+         "docs/op.md")
 # Elements of the inputs that README names. huge.npy exceeds the limit of a message (512 MiB).
 INPUTS = {"x.npy": [4096, 1024], "bias.npy": [1024], "big.npy": [16 << 20], "huge.npy": [(512 << 20) // 4 + 1000]}
 SECONDS_MAX = 300

@@ -5,6 +5,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,20 @@ class DocumentsTest(unittest.TestCase):
         for name in ("README.md", "docs/start.md", "docs/layer.md"):
             with self.subTest(name):
                 self.run_blocks(os.path.join(ROOT, name), 1, inputs)
+
+    def test_the_guide_for_any_client_runs(self):
+        try:
+            import google.protobuf  # noqa: F401
+        except ImportError as missing:
+            self.skipTest(str(missing))
+        path = os.path.join(ROOT, "docs", "grpc.md")
+        # grpcio-tools' command, by Debian's compiler.
+        (words,) = re.findall(r"^python -m grpc_tools\.protoc (.*)$", text_of(path), re.M)
+        with tempfile.TemporaryDirectory() as folder:
+            command = words.replace("-I ", f"-I {ROOT}/").replace("=.", f"={folder}").split()
+            plugin = shutil.which("grpc_python_plugin")
+            subprocess.run(["protoc", f"--plugin=protoc-gen-grpc_python={plugin}", *command], check=True, timeout=60)
+            self.run_blocks(path, 1, f"import sys\nsys.path.insert(0, {folder!r})")
 
     def test_versions_agree(self):
         root = text_of(os.path.join(ROOT, "CMakeLists.txt"))
