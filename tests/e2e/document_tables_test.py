@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""docs/json.md names every member that `warpcall --json` prints, and no others; and its exit statuses are right.
+"""Tables of the documents have what the programs have, and nothing else: docs/json.md the members that `warpcall --json`
+prints, docs/compare.md the columns of `bench --csv`, client/examples/push the verdicts and the members of a manifest.
 
-    json_document_test.py SOURCE BUILD
+    document_tables_test.py SOURCE BUILD
 """
 
 import json
@@ -20,7 +21,7 @@ GRAPH = {"steps": [{"name": "y", "kernel": "gelu", "inputs": ["x"]}, {"name": "z
 BENCH = "gelu --shape 8x8 --iterations 3 --warmup 1 --implementation cpu"
 PUSH = """// warpcall-kernel {
 //   "name": "g", "op": "gelu", "types": ["float32"], "code": {"kind": "cuda", "entry": "g"},
-//   "args": ["x.ptr", "y.ptr"], "launch": {"grid": [1], "block": [MORE]}
+//   "args": ["x.ptr", "y.ptr"], "launch": {"grid": [1], "block": [0]}
 // }
 """
 # For each heading of docs/json.md the commands whose output it describes, together.
@@ -44,7 +45,7 @@ COMMANDS = {
 
 def sections_of(text):
     """{heading: {member: names of its own members, or None where they are not listed}} of the last part."""
-    service = (SOURCE / "docs/reference/service.md").read_text(encoding="utf-8")
+    service = text_of("docs/reference/service.md")
     fields = {name.lower(): set(re.findall(r"^\| \d+ \| `(\w+)`", body, re.M))
               for name, body in re.findall(r"^### (\w+)\n((?:(?!###).*\n)*)", service, re.M)}
     found = {}
@@ -55,6 +56,16 @@ def sections_of(text):
             for name in re.findall(r"`(.+?)`", names):
                 members[name] = fields[link[1]] if link else None
     return found
+
+
+def text_of(path):
+    return (SOURCE / path).read_text(encoding="utf-8")
+
+
+def first_cells(path, heading):
+    """The names in the first column of the table that begins so."""
+    table = text_of(path).partition(f"\n{heading}")[2].partition("\n\n")[0]
+    return [name for cell in re.findall(r"^\| (`.*?`) \|", table, re.M) for name in re.findall(r"`(\w+)`", cell)]
 
 
 def paths_of(value, path=""):
@@ -73,7 +84,7 @@ class JsonDocumentTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.text = (SOURCE / "docs/json.md").read_text(encoding="utf-8")
+        cls.text = text_of("docs/json.md")
         cls.sections = sections_of(cls.text.partition("\n## Members\n")[2])
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.session = readme_test.Session(SOURCE, BUILD, cls.folder)
@@ -81,7 +92,7 @@ class JsonDocumentTest(unittest.TestCase):
         cls.session.start_server([])
         readme_test.write_npy(cls.folder / "x.npy", [8, 8])
         (cls.folder / "graph.json").write_text(json.dumps(GRAPH))
-        (cls.folder / "wrong.cu").write_text(PUSH.replace("MORE", "0"))
+        (cls.folder / "wrong.cu").write_text(PUSH)
         (cls.folder / "before.json").write_text(cls.run_command(f"bench {BENCH}").stdout)
 
     @classmethod
@@ -131,14 +142,28 @@ class JsonDocumentTest(unittest.TestCase):
                 self.check_members(heading, outputs)
 
     def test_errors_have_their_members_and_exit_statuses(self):
-        table = self.text.partition("| member of `error` |")[2].partition("\n\n")[0]
-        members = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
+        members = set(first_cells("docs/json.md", "| member of `error` |"))
         for command, status in (("run gleu --shape 4", 1), ("free 00", 1), ("health --service none", 1),
                                 ("run gelu none.npy", 2), ("devices 1", 2), ("compare none.json none.json", 2)):
             with self.subTest(command):
                 error = json.loads(self.run_command(command, status).stderr.splitlines()[-1])["error"]
                 self.assertEqual(set(error), members)
                 self.assertEqual(error["exit_status"], status)
+
+    def test_columns_are_those_of_csv(self):
+        done = subprocess.run([f"{BUILD}/bin/warpcall", "bench", *BENCH.split(), "--csv", "-"], text=True, timeout=100,
+                              env=self.session.environment, capture_output=True, check=True)
+        columns = first_cells("docs/compare.md", "| column |")
+        self.assertEqual(sorted(columns), sorted(done.stdout.splitlines()[0].split(",")))
+
+    def test_verdicts_and_members_are_those_of_the_server(self):
+        verdicts = re.findall(r'return "([A-Z_]+)";', text_of("server/engine/finding.cc"))
+        self.assertGreater(len(verdicts), 10)
+        table = re.findall(r"^\| ([A-Z_]+) \|", text_of("client/examples/push/README.md"), re.M)
+        self.assertEqual(sorted(table), sorted(verdicts))
+        members = re.search(r"kMembers\[\] = \{(.*?)\};", text_of("kernels/manifest/kernel_manifest.cc"), re.S)[1]
+        self.assertEqual(sorted(first_cells("client/examples/push/README.md", "| member |")),
+                         sorted(re.findall(r'"(\w+)"', members)))
 
     def test_the_line_on_stdout_has_the_ports(self):
         shown = json.loads(re.search(r"^\{.*\}$", self.text.partition("## Readiness")[2], re.M)[0])
