@@ -13,6 +13,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
 #include "server/compile/compiling.h"
@@ -70,6 +71,8 @@ absl::StatusOr<CudaCode> Checked(absl::string_view bytes, const CudaSource& sour
 absl::Status Checked(const absl::Status& status) {
   const std::string message = compiled::CleanText(status.message(), Nvrtc::kLogBytesMax);
   if (compiled::IsCompileError(status)) return Refused(message);
+  // Deadlines are kept on this side.
+  if (absl::IsDeadlineExceeded(status)) return absl::InternalError(message);
   return absl::Status(status.code(), message);
 }
 
@@ -134,9 +137,9 @@ absl::StatusOr<CudaCode> CompileForeign(const compiled::ForeignSource& foreign,
     return absl::InternalError("the compiler's process ended before it had the source");
   if (!AwaitAnswer(channel, compiler.deadline_ns)) {
     child->Kill();
-    return Refused(absl::StrCat("compiling was stopped after ",
-                                (MonotonicNs() - start_ns) / 1'000'000,
-                                " ms, when the push's time was over"));
+    return absl::DeadlineExceededError(absl::StrCat(
+        "compiling was stopped after ",
+        absl::FormatDuration(absl::Milliseconds((MonotonicNs() - start_ns) / 1'000'000))));
   }
   const absl::StatusOr<process::Answer> answer = process::ReceiveAnswer(channel, kAnswerBytesMax);
   if (absl::IsUnavailable(answer.status()))

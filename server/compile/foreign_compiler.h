@@ -23,7 +23,7 @@ namespace warpcall {
 
 struct ForeignCompiler {
   std::string cuda_include = {};      // folder of the toolkit's headers; empty: there are none
-  int64_t deadline_ns = kNoDeadline;  // by MonotonicNs; the process is killed then
+  int64_t deadline_ns = kNoDeadline;  // by MonotonicNs; the process is killed at this time
   // For tests: starts the process in place of this program's.
   std::function<absl::StatusOr<std::unique_ptr<process::Child>>()> start = nullptr;
 };
@@ -31,6 +31,8 @@ struct ForeignCompiler {
 // Waits for the result. Thread-safe. Errors by the verdict they stand for:
 //   COMPILE_ERROR   a CompileError (IsCompileError): the compiler's log, or a sentence where the
 //                   source crashed it, calls what it must not, or took more than the limits
+//   TIMEOUT         DEADLINE_EXCEEDED: the deadline passed; says how long the compiler took. The
+//                   judge decides whose deadline it was
 //   NOT_SUPPORTED   UNIMPLEMENTED: no compiler, no headers for the type, or no Landlock here
 //   INTERNAL_ERROR  every other code, but INVALID_ARGUMENT for a source over its limit
 // Texts are valid UTF-8 without control characters, and have at most 64 KiB, PTX excepted.

@@ -172,9 +172,10 @@ void AddInspectionLimits(CLI::App* app, Config* config) {
                   "Memory for the tensors of one Benchmark, or of one Profile that generates its "
                   "inputs, MiB; once on the host and once on the device")
       ->check(Between(int64_t{1024}, int64_t{1} << 20));
-  app->add_option("--inspect_seconds", config->inspect_seconds,
-                  "Longest time that a Benchmark, Tune, Profile or Describe may run, seconds; they "
-                  "run one at a time")
+  app->add_option(
+         "--inspect_seconds", config->inspect_seconds,
+         "Longest time that a Benchmark, Tune, Profile, Describe or Push may run, seconds; "
+         "a Push never takes more than 60; they run one at a time")
       ->check(Between(1.0, 86400.0));
   app->add_option("--inspect_queue", config->inspect_queue,
                   "Number of such calls that may wait, at most half of them from one connection")

@@ -196,20 +196,21 @@ absl::Status Inspector::CheckStillWanted(const Task& task, int64_t give_up_ns) c
     return absl::UnavailableError("the server is draining");
   if (now_ns >= give_up_ns)
     return WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat("the call took longer than the limit of ",
-                                                  static_cast<double>(options_.task_ns_max) / 1e9,
-                                                  " s (inspect_seconds): ask for less")),
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the call took longer than the limit of ", static_cast<double>(NsMax(task)) / 1e9, " s",
+            task.ns_max < options_.task_ns_max ? "" : " (inspect_seconds)", ": ask for less")),
         kNeverRetry);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> Inspector::Perform(Task& task) {
-  const int64_t give_up_ns = options_.clock() + options_.task_ns_max;
+  const int64_t give_up_ns = options_.clock() + NsMax(task);
   RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
   absl::StatusOr<std::string> answer("");
   do {
     Inquiry inquiry;
     ASSIGN_OR_RETURN(inquiry, task.next(answer.status()));
+    task.deadline_ns = std::min(task.deadline_ns, inquiry.deadline_ns);
     answer = RunChild(std::move(inquiry), task, give_up_ns);
   } while (!answer.ok());
   return answer;
@@ -217,6 +218,7 @@ absl::StatusOr<std::string> Inspector::Perform(Task& task) {
 
 absl::StatusOr<std::string> Inspector::RunChild(Inquiry inquiry, Task& task, int64_t give_up_ns) {
   inquiry.deadline_ns = std::min(task.deadline_ns, give_up_ns);
+  inquiry.limit_ns = give_up_ns < task.deadline_ns ? NsMax(task) : 0;
   std::unique_ptr<process::Child> child;
   ASSIGN_OR_RETURN(child, options_.start(inquiry));
   if (const absl::Status sent = child->channel().Send("", inquiry.request); !sent.ok())

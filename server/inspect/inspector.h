@@ -3,6 +3,7 @@
 // on a process reaches the server.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -36,8 +37,12 @@ struct Inquiry {
   std::string request;                           // for the child
   std::string traceparent;                       // may be empty
   bool in_parts = false;                         // the child answers as it goes
-  // When the child ends, with or without its answer; by the inspector's clock. Perform sets it.
+  // When the child ends, with or without its answer; by the inspector's clock. `next` sets it if
+  // the caller has a deadline that the task has not, and Perform lowers it to the task's.
   int64_t deadline_ns = kNoDeadline;
+  // The server's limit of the task's time, if that sets the deadline; 0: the caller does. RunChild
+  // sets it.
+  int64_t limit_ns = 0;
 };
 
 struct Task {
@@ -47,6 +52,8 @@ struct Task {
   int64_t bytes = 0;                                  // size of the request message
   int64_t not_before_ns = 0;                          // later tasks go first until then
   int64_t deadline_ns = kNoDeadline;
+  // The longest time that it may run, from when it leaves the queue, if less than task_ns_max.
+  int64_t ns_max = std::numeric_limits<int64_t>::max();
   // Set by the owner that no longer wants the result; outlives the task.
   const std::atomic<bool>* cancelled = nullptr;
   // Called first when the task is accepted, with the number of tasks that go before it. Must be
@@ -112,6 +119,7 @@ class Inspector {
   // Time until a task may start; zero: one may.
   absl::Duration UntilNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> Perform(Task& task);
+  int64_t NsMax(const Task& task) const { return std::min(options_.task_ns_max, task.ns_max); }
   // Returns the answer of a new child.
   absl::StatusOr<std::string> RunChild(Inquiry inquiry, Task& task, int64_t give_up_ns);
   absl::StatusOr<std::string> Await(const process::Child& child, Task& task, int64_t give_up_ns);

@@ -14,9 +14,9 @@
 
 namespace warpcall::judge {
 
-// Returns a CompileError (kernels/compiled/program.h) for a source that the compiler refuses or
-// that is not compiled by the deadline; UNIMPLEMENTED where there is no compiler, or none for the
-// target.
+// Returns a CompileError (kernels/compiled/program.h) for a source that the compiler refuses;
+// DEADLINE_EXCEEDED, with how long the compiler took, for one that is not compiled by the deadline;
+// UNIMPLEMENTED where there is no compiler, or none for the target.
 using CompileCode = std::function<absl::StatusOr<compiled::CudaCode>(
     const compiled::ForeignSource& source, int64_t deadline_ns)>;
 

@@ -11,6 +11,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "kernels/compiled/nvrtc.h"
 #include "kernels/compiled/program.h"
 #include "kernels/compiled/sha256.h"
@@ -66,6 +67,10 @@ Outcome LoaderOutcome(const absl::Status& status) {
   return Fail(Finding::kRuntimeError, status.message());
 }
 
+std::string MillisecondsText(int64_t ns) {
+  return absl::FormatDuration(absl::Milliseconds(ns / 1'000'000));
+}
+
 class Judgement {
  public:
   Judgement(const JudgeSite& site, const Candidate& candidate)
@@ -74,8 +79,10 @@ class Judgement {
         manifest_(*candidate.manifest),
         digest_(DigestOf(manifest_, candidate.code)) {}
 
-  v1::PushVerdict Run() {
+  absl::StatusOr<v1::PushVerdict> Run() {
     const Outcome outcome = Judge();
+    if (outcome.finding == Finding::kTimeout && candidate_.limit_ns == 0)
+      return absl::DeadlineExceededError(outcome.reason);
     return VerdictOf(outcome);
   }
 
@@ -146,6 +153,7 @@ class Judgement {
       for (size_t i = 0; i < results.size(); ++i)
         threads.emplace_back([&, i] { results[i] = CompileFor(TypeOf(*first_of_type[i])); });
     }
+    for (const Compiled& each : results) compile_ns_ = std::max(compile_ns_, each.ns);
     for (size_t i = 0; i < results.size(); ++i)
       if (Outcome outcome = TakeCode(*first_of_type[i], results[i]); !outcome.ok()) return outcome;
     Outcome opened = Open();
@@ -190,6 +198,7 @@ class Judgement {
   // Tells what is wrong with the code, if anything is.
   Outcome TakeCode(const Task& task, Compiled& compiled) {
     const absl::Status& status = compiled.code.status();
+    if (absl::IsDeadlineExceeded(status)) return Late(status.message());
     if (compiled::IsCompileError(status)) site_.tell(EventOf(task, compiled));
     if (!status.ok()) {
       Outcome outcome = CompilerOutcome(status);
@@ -258,7 +267,7 @@ class Judgement {
   }
 
   Outcome CheckOne(const Task& task) {
-    if (IsPastDeadline()) return Late();
+    if (IsPastDeadline()) return LateIn("checking");
     PlanPtr plan;
     if (Outcome outcome = Load(task, &plan); !outcome.ok()) return outcome;
     const PlanPtr ours = OursFor(task.problem);
@@ -298,7 +307,7 @@ class Judgement {
     if (candidate_.check_only) return {};
     for (const Task& task : tasks_) {
       if (!task.is_timed) continue;
-      if (IsPastDeadline()) return Late();
+      if (IsPastDeadline()) return LateIn("timing");
       if (Outcome outcome = TimeOne(task); !outcome.ok()) return outcome;
     }
     return {};
@@ -332,6 +341,9 @@ class Judgement {
         return Fail(run_.device->healthy() ? Finding::kInternalError : Finding::kRuntimeError,
                     result.status().message());
       timed = *std::move(result);
+      // A row that has no times by the deadline has an error.
+      if (timed.finding == Finding::kRuntimeError && run_.device->healthy() && IsPastDeadline())
+        return LateIn("timing");
       if (timed.finding != Finding::kBelowFloor) break;
     }
     stamp_ = timed.stamp;
@@ -343,8 +355,15 @@ class Judgement {
   }
 
   bool IsPastDeadline() const { return site_.clock() >= candidate_.deadline_ns; }
-  static Outcome Late() {
-    return Fail(Finding::kTimeout, "the time of the push was up before it was judged");
+  // `stopped`: what was under way, and how long compiling took.
+  Outcome Late(absl::string_view stopped) const {
+    if (candidate_.limit_ns == 0) return Fail(Finding::kTimeout, stopped);
+    return Fail(Finding::kTimeout, absl::StrCat(stopped, "; the server judges a push for at most ",
+                                                MillisecondsText(candidate_.limit_ns)));
+  }
+  Outcome LateIn(absl::string_view stage) const {
+    return Late(
+        absl::StrCat(stage, " was stopped; compiling took ", MillisecondsText(compile_ns_)));
   }
 
   uint64_t NextSecret() { return random_(); }
@@ -389,6 +408,7 @@ class Judgement {
   std::unique_ptr<Stream> stream_;
   std::vector<Task> tasks_;
   std::map<DataType, compiled::CudaCode> codes_;
+  int64_t compile_ns_ = 0;  // of the data type that took longest
   std::vector<double> log_speedups_;
   v1::RunStamp stamp_;
   LaunchWatch watch_{[this] { GiveUp(); }};  // last: its thread reads the above
@@ -421,7 +441,7 @@ v1::PushVerdict VerdictOnManifest(const std::string& reason) {
   return verdict;
 }
 
-v1::PushVerdict JudgeCandidate(const JudgeSite& site, const Candidate& candidate) {
+absl::StatusOr<v1::PushVerdict> JudgeCandidate(const JudgeSite& site, const Candidate& candidate) {
   return Judgement(site, candidate).Run();
 }
 

@@ -31,6 +31,7 @@ struct Candidate {
   bool check_only = false;
   bool with_files = false;
   int64_t deadline_ns = kNoDeadline;  // by the site's clock
+  int64_t limit_ns = 0;  // the server's own limit, if that sets the deadline; 0: the caller does
 };
 inline constexpr int kIterations = 20;
 // As the only one in compare_with: no others.
@@ -64,7 +65,9 @@ DeviceProperties HopperProperties();
 v1::PushVerdict VerdictOnManifest(const std::string& reason);
 
 // The calling thread becomes the device's once that is open. The verdict's stamp lacks the versions
-// of the server and of CUDA.
-v1::PushVerdict JudgeCandidate(const JudgeSite& site, const Candidate& candidate);
+// of the server and of CUDA. At the deadline the verdict is TIMEOUT if the server's limit sets it:
+// the candidate takes too long. If the caller sets it nothing is known of the candidate:
+// DEADLINE_EXCEEDED, which says what was stopped and how long compiling took.
+absl::StatusOr<v1::PushVerdict> JudgeCandidate(const JudgeSite& site, const Candidate& candidate);
 
 }  // namespace warpcall::judge

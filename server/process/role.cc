@@ -29,6 +29,7 @@ void VisitFlags(Flags& flags, const Visit& visit) {
   visit("traceparent", flags.traceparent);
   visit("in_parts", flags.in_parts);
   visit("deadline_ns", flags.deadline_ns);
+  visit("limit_ns", flags.limit_ns);
   visit("unavailable_row", flags.unavailable_rows);
   visit("push_run_ns", flags.push_run_ns);
   visit("gpu_architecture", flags.gpu_architecture);

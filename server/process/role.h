@@ -34,6 +34,7 @@ struct RoleFlags {
   std::string traceparent = {};
   bool in_parts = false;
   int64_t deadline_ns = kNoDeadline;               // by MonotonicNs
+  int64_t limit_ns = 0;                            // as inspect::Inquiry's
   std::vector<std::string> unavailable_rows = {};  // "ID:REASON", as the server found them
   // Push flags: the longest launch, and what its compiler and its launches need to know of the GPU
   // before that is open. Architecture 0: no GPU takes it.

@@ -43,6 +43,7 @@ absl::Status ToContract(absl::Status status) {
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kInternal:
+    case absl::StatusCode::kDeadlineExceeded:
       return status;
     default:
       return absl::InternalError(status.ToString());
@@ -158,6 +159,7 @@ class Answerer {
   absl::StatusOr<std::string> JudgePush(const std::string& request) {
     const bool is_gpu = flags_.gpu_architecture != 0;
     PushToAnswer push = {.benchmark = ToAnswer(request, is_gpu),
+                         .limit_ns = flags_.limit_ns,
                          .device = GpuOf(flags_),
                          .launch_time_max = absl::Nanoseconds(flags_.push_run_ns),
                          .give_up = GivesUp(channel_)};
@@ -200,6 +202,7 @@ absl::StatusOr<std::unique_ptr<process::Child>> StartInspection(const inspect::I
                               .traceparent = inquiry.traceparent,
                               .in_parts = inquiry.in_parts,
                               .deadline_ns = inquiry.deadline_ns,
+                              .limit_ns = inquiry.limit_ns,
                               .unavailable_rows = UnavailableRows(registry),
                               .push_run_ns = static_cast<int64_t>(config.push_run_seconds * 1e9),
                               .cuda_include = CudaInclude(config)};

@@ -60,7 +60,8 @@ absl::StatusOr<int64_t> ReadDescribe(const ExecuteDeps& deps, std::string* bytes
 // A manifest in which something is wrong is left to the child, whose verdict says what.
 absl::StatusOr<int64_t> ReadPush(const ExecuteDeps& deps, const std::string& bytes,
                                  Request* request);
-// From the queue to the verdict.
+// The longest judging of a push, from when it leaves the queue to its verdict; also the longest
+// timeout of a request.
 inline constexpr int64_t kPushNsMax = 60'000'000'000;
 inline constexpr int64_t kPushCodeBytesMax = int64_t{4} << 20;
 // The longest message of a Push: code, manifest and problems.
@@ -157,6 +158,7 @@ absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* dev
 
 struct PushToAnswer {
   BenchmarkToAnswer benchmark;  // its `tell` gets the events but the verdict
+  int64_t limit_ns = 0;         // as inspect::Inquiry's
   // As JudgeSite's, as the next two.
   DeviceProperties device;
   judge::CompileCode compile = nullptr;
@@ -166,7 +168,7 @@ struct PushToAnswer {
   // not return.
   std::function<void(const std::string&)> give_up;
 };
-// The verdict's event. An error is the request's.
+// The verdict's event. An error is the request's, or DEADLINE_EXCEEDED as JudgeCandidate's.
 absl::StatusOr<std::string> AnswerPush(const Registry& registry, const PushToAnswer& push);
 
 }  // namespace warpcall

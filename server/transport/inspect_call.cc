@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 #include "server/inspect/copy_ceiling.h"
@@ -25,6 +26,10 @@ constexpr size_t kReadAtOnceBytesMax = 256 << 10;
 
 // Pushes that wait, of a connection that no principal's name stands for.
 constexpr int kNamelessPushesMax = 2;
+
+std::string MillisecondsText(int64_t ns) {
+  return absl::FormatDuration(absl::Milliseconds(ns / 1'000'000));
+}
 
 }  // namespace
 
@@ -71,7 +76,6 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   const auto bytes = static_cast<int64_t>(message->Length());
   RETURN_IF_ERROR(request_.Hold(bytes));
   message_.Swap(message);
-  if (kind_ == Inspection::kPush) request_.LimitTime(kPushNsMax);
   if (bytes <= static_cast<int64_t>(kReadAtOnceBytesMax)) RETURN_IF_ERROR(Read());
   auto task = std::make_unique<inspect::Task>();
   task->principal = request_.key().principal;
@@ -79,6 +83,7 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (task->is_push && request_.caller()->name.empty()) task->waiting_max = kNamelessPushesMax;
   task->bytes = bytes;
   task->deadline_ns = request_.key().deadline_ns;
+  if (task->is_push) task->ns_max = kPushNsMax;
   task->cancelled = &cancelled_;
   task->next = [this](const absl::Status& before) { return Next(before); };
   task->queued = [this](int ahead) {
@@ -88,7 +93,11 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   };
   task->used = [this](int64_t cpu_ns) { ChargeUse(cpu_ns); };
   if (in_parts_) task->part = [this](std::string part) { AnswerPart(std::move(part)); };
-  task->done = [this](absl::StatusOr<std::string> answer) { Answer(std::move(answer)); };
+  task->done = [this](absl::StatusOr<std::string> answer) {
+    if (kind_ == Inspection::kPush && absl::IsDeadlineExceeded(answer.status()))
+      answer = LatePush(answer.status());
+    Answer(std::move(answer));
+  };
   return deps_->inspector->Submit(&task);
 }
 
@@ -122,7 +131,17 @@ absl::Status InspectCall::CheckOperands() {
                            operand_bytes_, deps_->engine->device(request_.trace().device));
 }
 
+absl::Status InspectCall::LatePush(const absl::Status& status) const {
+  const int64_t start_ns = request_.start_ns();
+  const int64_t turn_ns = turn_ns_ == 0 ? deps_->clock() : turn_ns_;
+  return absl::DeadlineExceededError(
+      absl::StrCat("the push took longer than its limit of ",
+                   MillisecondsText(request_.key().deadline_ns - start_ns), ": it waited ",
+                   MillisecondsText(turn_ns - start_ns), " in the queue; ", status.message()));
+}
+
 absl::StatusOr<inspect::Inquiry> InspectCall::Next(const absl::Status& before) {
+  if (turn_ns_ == 0) turn_ns_ = deps_->clock();
   if (!before.ok()) {
     if (!IsOfOneRow()) return before;
     RETURN_IF_ERROR(request_.ChooseNext(before));
@@ -146,6 +165,7 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Next(const absl::Status& before) {
   if (const auto trace = FindTraceContext(*context_); trace.has_value())
     inquiry.traceparent = ToTraceparent(*trace);
   inquiry.in_parts = in_parts_;
+  inquiry.deadline_ns = request_.key().deadline_ns;
   return inquiry;
 }
 

@@ -63,6 +63,8 @@ class InspectCall {
   absl::Status CheckOperands();
   // As inspect::Task::next: where a row refuses and none was named, the next one is asked for.
   absl::StatusOr<inspect::Inquiry> Next(const absl::Status& before);
+  // Adds where a push's time went to the DEADLINE_EXCEEDED with which it ends.
+  absl::Status LatePush(const absl::Status& status) const;
   // Only a Profile's message may hold tensors.
   bool TakesTensors() const { return kind_ == Inspection::kProfile; }
   // The row is the server's to choose, and another may be where one refuses.
@@ -87,6 +89,7 @@ class InspectCall {
   bool is_read_ = false;
   int64_t operand_bytes_ = 0;  // that the child makes
   int64_t cpu_ns_ = 0;         // CPU time of its process, as last reported
+  int64_t turn_ns_ = 0;        // when the call left the queue; 0: it waits
   int64_t part_ns_ = 0;        // when the last part of a Push's answer came
   v1::PushVerdict verdict_;    // a Push's
   std::atomic<bool> cancelled_{false};

@@ -184,7 +184,7 @@ absl::StatusOr<int64_t> ReadPush(const ExecuteDeps& deps, const std::string& byt
   RETURN_IF_ERROR(CheckMessage(message));
   ASSIGN_OR_RETURN(const std::string json, ManifestOf(message));
   CallSpec spec = {.kernel = "", .implementation = "", .device = "", .request_id = ""};
-  spec.timeout_ns = message.timeout_ns() > 0 ? message.timeout_ns() : kPushNsMax;
+  spec.timeout_ns = message.timeout_ns() > 0 ? message.timeout_ns() : kNoDeadline;
   ASSIGN_OR_RETURN(request->trace().device, DeviceFor(deps, message.device()));
   spec.device = request->device();
   const absl::StatusOr<manifest::KernelManifest> manifest = ReadManifest(*deps.registry, json);
@@ -220,10 +220,8 @@ absl::StatusOr<std::string> AnswerPush(const Registry& registry, const PushToAns
   candidate.compare_with.assign(request.compare_with().begin(), request.compare_with().end());
   candidate.check_only = request.check_only();
   candidate.with_files = request.with_files();
-  const int64_t now_ns = MonotonicNs();
-  candidate.deadline_ns = MeasureUntil(server.deadline_ns, now_ns);
-  if (request.timeout_ns() > 0)
-    candidate.deadline_ns = std::min(candidate.deadline_ns, now_ns + request.timeout_ns());
+  candidate.deadline_ns = MeasureUntil(server.deadline_ns, MonotonicNs());
+  candidate.limit_ns = push.limit_ns;
   const auto surroundings =
       inspect::NewSurroundings(push.device, inspect::NewLinuxMachine(getppid()));
   judge::JudgeSite site;
@@ -236,7 +234,8 @@ absl::StatusOr<std::string> AnswerPush(const Registry& registry, const PushToAns
   site.launch_time_max = push.launch_time_max;
   site.tell = [&](const v1::PushEvent& event) { server.tell(event.SerializeAsString()); };
   site.give_up = [&](const v1::PushVerdict& verdict) { push.give_up(ToEvent(verdict, server)); };
-  return ToEvent(judge::JudgeCandidate(site, candidate), server);
+  ASSIGN_OR_RETURN(v1::PushVerdict verdict, judge::JudgeCandidate(site, candidate));
+  return ToEvent(std::move(verdict), server);
 }
 
 }  // namespace warpcall

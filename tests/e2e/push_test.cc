@@ -19,7 +19,9 @@
 namespace warpcall::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -214,6 +216,69 @@ TEST_F(PushTest, ProblemsOutsideTheRangesAreNotSupported) {
   const Pushed pushed = Push(request);
   EXPECT_EQ(pushed.verdict().status(), "NOT_SUPPORTED");
   EXPECT_THAT(pushed.verdict().reason(), HasSubstr("not for float16"));
+}
+
+// No compiler is done with it in 60 s.
+constexpr char kEndless[] = R"cu(
+template <int A, int B> struct F {
+  static constexpr int v = F<A - 1, B * 2>::v + F<A - 1, B * 2 + 1>::v;
+};
+template <int B> struct F<0, B> { static constexpr int v = 1; };
+__device__ int x = F<28, 1>::v;
+)cu";
+
+TEST_F(PushTest, TheCallersLimitEndsTheCallAndIsNoVerdict) {
+  if (const std::string why = WhyNoCompiler(); !why.empty()) GTEST_SKIP() << why;
+  v1::PushRequest request = RequestOf(absl::StrCat(kKernel, kEndless));
+  // The server's thread reads the second when its turn has come.
+  for (const size_t bytes : {size_t{0}, size_t{512} << 10}) {
+    request.mutable_code()->append(bytes, '\n');
+    request.set_timeout_ns(500'000'000);
+    const Pushed pushed = Push(request);
+    EXPECT_EQ(pushed.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_THAT(pushed.status.error_message(),
+                AllOf(StartsWith("the push took longer than its limit of 500ms: it waited "),
+                      HasSubstr(" in the queue; ")));
+    EXPECT_THAT(pushed.events, SizeIs(1));
+  }
+  EXPECT_EQ(Verdicts("COMPILE_ERROR"), 0);
+  EXPECT_EQ(Verdicts("TIMEOUT"), 0);
+}
+
+// The second has all of its time, though it waited for as long.
+TEST_F(PushTest, TheServersLimitIsATimeoutAndCountsFromTheQueuesEnd) {
+  if (const std::string why = WhyNoCompiler(); !why.empty()) GTEST_SKIP() << why;
+  const ServerProcess server({"--self_test=off", "--inspect_seconds=1"});
+  const v1::PushRequest request = RequestOf(absl::StrCat(kKernel, kEndless));
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  grpc::ClientContext context;
+  const auto first = stub->Push(&context, request);
+  v1::PushEvent queued;
+  ASSERT_TRUE(first->Read(&queued));
+  const Pushed second = Push(server.address(), request);
+  Pushed pushed;
+  for (v1::PushEvent event; first->Read(&event);) pushed.events.push_back(event);
+  pushed.status = first->Finish();
+  ASSERT_THAT(second.events, SizeIs(2)) << second.status.error_message();
+  EXPECT_EQ(second.events[0].queued().before(), 1);
+  for (const Pushed* each : {&pushed, &second}) {
+    ASSERT_TRUE(each->status.ok()) << each->status.error_message();
+    EXPECT_EQ(each->verdict().status(), "TIMEOUT");
+    EXPECT_THAT(each->verdict().reason(),
+                AllOf(StartsWith("compiling was stopped after "),
+                      EndsWith("s; the server judges a push for at most 1s")));
+  }
+}
+
+TEST_F(PushTest, TheServersOwnLimitIsOf60Seconds) {
+  if (const std::string why = WhyNoCompiler(); !why.empty()) GTEST_SKIP() << why;
+  const auto stub = v1::KernelService::NewStub(Connect(server_.address()));
+  grpc::ClientContext context;
+  const auto call = stub->Push(&context, RequestOf(absl::StrCat(kKernel, kEndless)));
+  // Its process knows whose the deadline is: the caller has none.
+  EXPECT_TRUE(Eventually([&] { return ChildWith(server_.pid(), "--limit_ns=60000000000") > 0; }));
+  context.TryCancel();
+  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
 TEST_F(PushTest, NothingStaysBehind) {

@@ -33,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The server takes at most 60 s from the queue to the verdict.
+// The server judges for at most 60 s from when the push leaves the queue.
 constexpr double kDeadlineSeconds = 90;
 // An exit status of a program that a signal ended, as shells have it.
 constexpr int kExitSignal = 128;
@@ -104,8 +104,8 @@ struct PushOptions {
     arguments.AddFlag("--fresh", &fresh, "Judge the kernel again even if the server has a verdict");
     arguments
         .Add("--timeout", &timeout,
-             "Server's time limit from the queue to the verdict, in seconds or as 500ms; default: "
-             "60 s, the most")
+             "Longest time at the server, with the wait in its queue, in seconds or as 500ms, at "
+             "most 60 s; default: --deadline's alone")
         .TypeName("DURATION");
     arguments.AddFlag("--with-files", &with_files, "Write PTX and SASS beside the code");
     arguments.Add("--files", &files_folder, "Write PTX and SASS to this folder").TypeName("FOLDER");

@@ -451,7 +451,8 @@ class Client(KernelMethods):
         `seed`: `Push.seed` of a run to repeat; 0: new inputs.
         `fresh`: True judges it even if the server knows a verdict for the same push.
         `with_files`: True gets the PTX and SASS, `Push.source("sass")`.
-        `timeout`: seconds from the call to the verdict; the server allows itself at most 60.
+        `timeout`: seconds from the call to the verdict, with the wait in the queue. The server
+        judges for at most 60 s from when the push leaves the queue; then the verdict is TIMEOUT.
         `on_event`: is called with each PushQueued, PushCompiled, PushCheck, PushTiming and the
         PushVerdict as it comes.
 

@@ -483,8 +483,8 @@ class DescribeResponse:
     """"132x1x1"; empty if there is none."""
     block: str = field(13, "text")
     steps: tuple[DescribedStep, ...] = field(14, DescribedStep, repeated=True)
-    """Of a graph, in its order. The fields above are then those of no kernel, but for device,
-    launch, which has the sums of the steps' bytes and flops, and workspace_bytes."""
+    """The steps of a described graph, in its order. Of the fields above only device,
+    workspace_bytes and launch are then set; launch has the steps' sums."""
     intermediate_bytes: int = field(15, "int")
     """Device memory of the results that only later steps read."""
 
@@ -535,7 +535,9 @@ class PushRequest:
     with_files: bool = field(11, "bool")
     """PushCompiled has the PTX and SASS."""
     timeout_ns: int = field(12, "int")
-    """From the queue to the verdict; 0: 60 s, which is the most."""
+    """The caller's limit from the call's arrival to the verdict, with the wait in the queue, at
+    most 60 s; 0: none. The call then ends with DEADLINE_EXCEEDED, as at its deadline. The server's
+    own limit is 60 s from when the push leaves the queue; it ends with the verdict TIMEOUT."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -617,8 +619,9 @@ class PushTimed:
 class PushVerdict:
     status: str = field(1, "text")
     """PASSED, INVALID_MANIFEST, COMPILE_ERROR, NOT_SUPPORTED, INCORRECT_NUMERICAL, INPUT_MODIFIED,
-    OUT_OF_BOUNDS, NONDETERMINISTIC, RUNTIME_ERROR, TIMEOUT, BELOW_FLOOR (faster than the device
-    allows), or INTERNAL_ERROR (the server's fault: push it again)."""
+    OUT_OF_BOUNDS, NONDETERMINISTIC, RUNTIME_ERROR, TIMEOUT (a launch does not end, or the push
+    takes longer than the server judges one), BELOW_FLOOR (faster than the device allows), or
+    INTERNAL_ERROR (the server's fault: push it again)."""
     reason: str = field(2, "text")
     """A sentence; empty if it passed."""
     name: str = field(3, "text")

@@ -88,7 +88,10 @@ class InspectorTest : public ::testing::Test {
  protected:
   void StartInspector(Inspector::Options options) {
     options.clock = [this] { return now_ns_.load(); };
-    options.start = [this](const Inquiry&) { return children_.Start(answer_); };
+    options.start = [this](const Inquiry& inquiry) {
+      limits_.push_back({inquiry.deadline_ns, inquiry.limit_ns});
+      return children_.Start(answer_);
+    };
     inspector_ = std::make_unique<Inspector>(std::move(options));
   }
 
@@ -100,14 +103,17 @@ class InspectorTest : public ::testing::Test {
     task->waiting_max = waiting_max_;
     task->bytes = bytes;
     task->deadline_ns = deadline_ns;
+    task->ns_max = ns_max_;
     task->cancelled = &asked->cancelled;
     task->queued = [asked](int ahead) { asked->ahead = ahead; };
     task->used = [asked](int64_t) { ++asked->used; };
-    task->next = [request](const absl::Status& before) -> absl::StatusOr<Inquiry> {
+    task->next = [request, found_ns = deadline_found_ns_](
+                     const absl::Status& before) -> absl::StatusOr<Inquiry> {
       RETURN_IF_ERROR(before);
       if (request == "refused") return absl::InvalidArgumentError("no such thing");
       Inquiry inquiry;
       inquiry.request = request;
+      inquiry.deadline_ns = found_ns;
       return inquiry;
     };
     task->done = [asked](absl::StatusOr<std::string> answer) {
@@ -121,6 +127,10 @@ class InspectorTest : public ::testing::Test {
   uint64_t principals_ = 0;
   bool is_push_ = false;
   int waiting_max_ = std::numeric_limits<int>::max();
+  int64_t ns_max_ = std::numeric_limits<int64_t>::max();
+  int64_t deadline_found_ns_ = kNoDeadline;  // when a task's turn has come
+  // Of each child: deadline_ns and limit_ns.
+  std::vector<std::pair<int64_t, int64_t>> limits_;
   Children children_;
   Children::Answer answer_ = [](const std::string& request) -> absl::StatusOr<std::string> {
     return "answer to " + request;
@@ -504,6 +514,38 @@ TEST_F(BusyInspectorTest, EndsTheChildAtTheLimitAndNamesIt) {
   inspector_->Wake();
   EXPECT_TRUE(absl::IsResourceExhausted(long_.Await().status()));
   EXPECT_TRUE(absl::StrContains(long_.answer.status().message(), "limit of 3 s (inspect_seconds)"));
+}
+
+// However long a task waits behind another's, it has all of its own time.
+TEST_F(BusyInspectorTest, TheTimeOfATaskCountsFromWhenItLeavesTheQueue) {
+  StartBusy({.task_ns_max = 3'000});
+  ns_max_ = 1'000;
+  Asked waiting, callers, found;
+  ASSERT_TRUE(Ask("next", &waiting).ok());
+  ASSERT_TRUE(Ask("callers", &callers, 0, 2'900).ok());
+  now_ns_.store(2'000);
+  release_.Notify();
+  EXPECT_TRUE(waiting.Await().ok()) << waiting.answer.status();
+  EXPECT_TRUE(callers.Await().ok()) << callers.answer.status();
+  deadline_found_ns_ = 2'500;
+  ASSERT_TRUE(Ask("found", &found).ok());
+  EXPECT_TRUE(found.Await().ok()) << found.answer.status();
+  using Limits = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(limits_, (std::vector<Limits>{{3'000, 3'000}, {3'000, 1'000}, {2'900, 0}, {2'500, 0}}));
+}
+
+TEST_F(BusyInspectorTest, ATaskEndsAtItsOwnLimitAndAtADeadlineThatIsFoundLate) {
+  ns_max_ = 1'000'000'000;
+  StartBusy({});
+  Asked late;
+  now_ns_.store(1'000'000'000);
+  inspector_->Wake();
+  EXPECT_TRUE(absl::IsResourceExhausted(long_.Await().status()));
+  EXPECT_EQ(long_.answer.status().message(),
+            "the call took longer than the limit of 1 s: ask for less");
+  deadline_found_ns_ = 900'000'000;
+  ASSERT_TRUE(Ask("late", &late).ok());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.Await().status())) << late.answer.status();
 }
 
 TEST_F(BusyInspectorTest, DropsWhatWaitsWhenItsClientGoesAway) {

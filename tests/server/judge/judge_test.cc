@@ -73,6 +73,11 @@ class JudgeTest : public ::testing::Test {
   }
 
   v1::PushVerdict Push(const std::string& manifest, HostKernels kernels) {
+    const absl::StatusOr<v1::PushVerdict> verdict = Judge(manifest, std::move(kernels));
+    EXPECT_TRUE(verdict.ok()) << verdict.status();
+    return verdict.value_or(v1::PushVerdict());
+  }
+  absl::StatusOr<v1::PushVerdict> Judge(const std::string& manifest, HostKernels kernels) {
     events_.clear();
     const auto read = manifest::ReadKernelManifest(
         manifest, [&](absl::string_view name) { return (*registry_.Find(name))->op; });
@@ -93,6 +98,14 @@ class JudgeTest : public ::testing::Test {
     return Push(Manifest(R"("examples": [[[6, 33]]])"), [&] {
       return std::map<std::string, HostKernel>{{"softmax", kernel}};
     });
+  }
+  // A softmax that runs out of time: its verdict, or the error with which its push ends.
+  std::string LateEnd() {
+    const auto verdict = Judge(Manifest(R"("examples": [[[6, 33]]])"), [] {
+      return std::map<std::string, HostKernel>{{"softmax", Softmax}};
+    });
+    if (!verdict.ok()) return verdict.status().ToString();
+    return absl::StrCat(verdict->status(), ": ", verdict->reason());
   }
 
   std::vector<v1::PushEvent> EventsOf(v1::PushEvent::EventCase kind) const {
@@ -400,9 +413,53 @@ TEST_F(JudgeTest, ALaunchThatDoesNotEndIsGivenUp) {
   EXPECT_THAT(given_up_, StartsWith("TIMEOUT it does not end; a launch may take 20ms"));
 }
 
-TEST_F(JudgeTest, TimeThatIsUpIsATimeout) {
-  candidate_.deadline_ns = 0;
-  EXPECT_EQ(PushSoftmax(Softmax).status(), "TIMEOUT");
+// Neither is a fault of the source: of the first nothing is known, the second takes too long.
+TEST_F(JudgeTest, TimeThatEndsWhileItIsCompiledIsNoCompileError) {
+  site_.compile = [](const compiled::ForeignSource&, int64_t) {
+    return absl::DeadlineExceededError("compiling was stopped after 7ms");
+  };
+  EXPECT_EQ(LateEnd(), "DEADLINE_EXCEEDED: compiling was stopped after 7ms");
+  candidate_.limit_ns = 60'000'000'000;
+  EXPECT_EQ(LateEnd(),
+            "TIMEOUT: compiling was stopped after 7ms; the server judges a push for at most 1m");
+  EXPECT_THAT(events_, IsEmpty());
+  EXPECT_EQ(opened_, 0);
+}
+
+TEST_F(JudgeTest, TimeThatEndsAfterwardsIsATimeoutOfTheServersLimitAlone) {
+  int64_t now_ns = 0;
+  site_.clock = [&] { return now_ns; };
+  site_.compile = [&](const compiled::ForeignSource& source, int64_t deadline_ns) {
+    now_ns += 1'500'000'000;
+    return HostCompile(source, deadline_ns);
+  };
+  candidate_.deadline_ns = 1'000'000'000;
+  EXPECT_EQ(LateEnd(), "DEADLINE_EXCEEDED: checking was stopped; compiling took 1.5s");
+  now_ns = 0;
+  candidate_.limit_ns = 1'000'000'000;
+  EXPECT_EQ(LateEnd(),
+            "TIMEOUT: checking was stopped; compiling took 1.5s; the server judges a push for at "
+            "most 1s");
+}
+
+// The first load is described, the second checked, and the third is timed.
+TEST_F(JudgeTest, TimeThatEndsWhileItIsTimedIsNoErrorOfTheKernel) {
+  warpcall::testing::TimedDevice device;
+  site_.device = device.properties();
+  run_on_ = &device;
+  site_.clock = [&] { return device.now_ns(); };
+  candidate_.problems = {
+      *MakeProblem(*(*registry_.Find("softmax"))->op, {{DataType::kFloat32, {3, 5}}}, {})};
+  candidate_.compare_with = {kNoOthers};
+  candidate_.deadline_ns = device.now_ns() + 1'000'000'000;
+  int loads = 0;
+  const auto verdict = Judge(Manifest(R"("examples": [[[6, 33]]])"), [&] {
+    if (++loads == 3) device.Pass(2'000'000'000);
+    return std::map<std::string, HostKernel>{{"softmax", Softmax}};
+  });
+  EXPECT_EQ(loads, 3);
+  EXPECT_EQ(verdict.status(), absl::DeadlineExceededError("timing was stopped; compiling took 0"))
+      << verdict.value_or(v1::PushVerdict()).ShortDebugString();
 }
 
 TEST_F(JudgeTest, TheDigestIsOfManifestAndCode) {

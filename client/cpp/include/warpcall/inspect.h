@@ -117,7 +117,9 @@ struct PushCall {
   std::string device = {};
   bool fresh = false;       // judges the kernel even if the server has judged it before
   bool with_files = false;  // PushCompiled brings PTX and SASS
-  // The server's limit from the queue to the verdict; zero: 60 s, the most.
+  // Limit from the call's arrival at the server to the verdict, with the wait in the queue, at most
+  // 60 s; zero: none. The push then ends with DEADLINE_EXCEEDED. The server's own limit is 60 s
+  // from when the push leaves the queue; it ends with the verdict TIMEOUT.
   absl::Duration judge_timeout = absl::ZeroDuration();
   // For the whole call, retries included; zero: ClientOptions::timeout.
   absl::Duration timeout = absl::ZeroDuration();
