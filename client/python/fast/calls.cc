@@ -44,7 +44,9 @@ nb::object ToPython(absl::StatusOr<client::Result> result) {
   if (result.ok()) return nb::cast(Answer{*std::move(result)});
   const absl::Status& status = result.status();
   Refusal refusal = {.code = absl::StatusCodeToString(status.code()),
-                     .message = std::string(status.message())};
+                     .message = std::string(status.message()),
+                     .pushback_seconds = std::nullopt,
+                     .request_id = client::RequestIdOf(status)};
   if (refusal.code.empty()) refusal.code = "UNKNOWN";
   if (const std::optional<int64_t> pushback_ms = client::RetryPushbackMs(status))
     refusal.pushback_seconds = static_cast<double>(*pushback_ms) / 1e3;

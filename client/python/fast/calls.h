@@ -27,6 +27,7 @@ struct Refusal {
   std::string message;
   // Of the trailer grpc-retry-pushback-ms, where there was one.
   std::optional<double> pushback_seconds;
+  std::string request_id;  // of the trailer warpcall-request-id, or empty
 };
 
 // An output's bytes, which Python sees by the buffer protocol, read-only.

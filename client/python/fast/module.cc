@@ -128,7 +128,8 @@ void Define(nb::module_& module) {
   nb::class_<Refusal>(module, "Refusal")
       .def_ro("code", &Refusal::code)
       .def_ro("message", &Refusal::message)
-      .def_ro("pushback", &Refusal::pushback_seconds);
+      .def_ro("pushback", &Refusal::pushback_seconds)
+      .def_ro("request_id", &Refusal::request_id);
 
   nb::class_<Calls>(module, "Calls")
       .def("__init__", &MakeCalls)

@@ -641,6 +641,7 @@ def _explained(error: NotFound, why_not: str) -> NotFound:
         f"{error.message}; {why_not}",
         retry_after=error.retry_after,
         lost_handles=error.lost_handles,
+        request_id=error.request_id,
     )
 
 

@@ -19,7 +19,13 @@ import grpc
 
 from ._address import HttpProxy, explain_connection, http_proxy_for, parse_address
 from ._process import check_may_open
-from .errors import InvalidArgument, Refusal, parse_lost_handles, parse_pushback
+from .errors import (
+    InvalidArgument,
+    Refusal,
+    parse_lost_handles,
+    parse_pushback,
+    parse_request_id,
+)
 
 Metadata = tuple[tuple[str, str], ...]
 Pem = Union[str, "os.PathLike[str]", bytes]
@@ -195,7 +201,8 @@ class Target:
             name, message = "UNAVAILABLE", f"the call was broken off on its way: {message}"
         message = explain_connection(name, message, self.address, self.proxy)
         trailers = error.trailing_metadata()
-        return Refusal(name, message, parse_pushback(trailers), parse_lost_handles(trailers))
+        pushback, lost = parse_pushback(trailers), parse_lost_handles(trailers)
+        return Refusal(name, message, pushback, lost, parse_request_id(trailers))
 
 
 def target_of(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 LOST_HANDLES_KEY = "warpcall-lost-handles"
+REQUEST_ID_KEY = "warpcall-request-id"
 # gRPC's messages for a method that a server lacks: of C++ and of Python.
 NO_METHOD = ("", "Method not found!")
 
@@ -28,6 +29,7 @@ class Error(Exception):
     `retry_after`: seconds after which the server allows a retry; None if it gave no time.
     `lost_handles`: handles of the call that name no tensor on the server, each with its reason:
     "freed", "expired", "evicted", "lost" (with its device or server) or "unknown".
+    `request_id`: the id by which the server's log has the request if the call gave none; else "".
     `report`: what came until then, if a benchmark or a push ended early.
     """
 
@@ -41,11 +43,13 @@ class Error(Exception):
         code: str | None = None,
         retry_after: float | None = None,
         lost_handles: Mapping[str, str] | None = None,
+        request_id: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
         self.retry_after = retry_after
         self.lost_handles = {} if lost_handles is None else dict(lost_handles)
+        self.request_id = request_id
         if code is not None:
             self.code = code
 
@@ -53,7 +57,7 @@ class Error(Exception):
         return f"{self.code}: {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        said = (self.message, self.code, self.retry_after, self.lost_handles)
+        said = (self.message, self.code, self.retry_after, self.lost_handles, self.request_id)
         return _rebuild, (type(self), *said)
 
 
@@ -63,8 +67,15 @@ def _rebuild(
     code: str,
     retry_after: float | None,
     lost_handles: Mapping[str, str],
+    request_id: str,
 ) -> Error:
-    return cls(message, code=code, retry_after=retry_after, lost_handles=lost_handles)
+    return cls(
+        message,
+        code=code,
+        retry_after=retry_after,
+        lost_handles=lost_handles,
+        request_id=request_id,
+    )
 
 
 class InvalidArgument(Error, ValueError):
@@ -159,6 +170,8 @@ class Refusal(NamedTuple):
     pushback: float | None = None
     """As parse_pushback returns it."""
     lost_handles: Mapping[str, str] = {}
+    request_id: str = ""
+    """As Error.request_id."""
 
 
 def parse_lost_handles(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
@@ -183,9 +196,23 @@ def parse_pushback(metadata: Iterable[tuple[str, str | bytes]] | None) -> float 
     return None
 
 
+def parse_request_id(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
+    """The request's id of a call's trailers; "" without one."""
+    for key, value in metadata or ():
+        if key == REQUEST_ID_KEY:
+            return value.decode(errors="replace") if isinstance(value, bytes) else value
+    return ""
+
+
 def make_error(refusal: Refusal) -> Error:
     """The exception for a status."""
-    code, message, pushback, lost_handles = refusal
+    code, message, pushback, lost_handles, request_id = refusal
     cls = _CLASSES.get(code, Error)
     retry_after = pushback if pushback is not None and pushback >= 0 else None
-    return cls(message, code=code, retry_after=retry_after, lost_handles=lost_handles)
+    return cls(
+        message,
+        code=code,
+        retry_after=retry_after,
+        lost_handles=lost_handles,
+        request_id=request_id,
+    )

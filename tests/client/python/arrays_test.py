@@ -309,9 +309,10 @@ class ErrorsTest(unittest.TestCase):
             self.assertEqual(error.message, "axis is 7")
 
     def test_they_survive_a_pickle(self):
-        error = pickle.loads(pickle.dumps(warpcall.ResourceExhausted("full", retry_after=0.5)))
-        self.assertEqual((type(error), error.code, error.message, error.retry_after),
-                         (warpcall.ResourceExhausted, "RESOURCE_EXHAUSTED", "full", 0.5))
+        full = warpcall.ResourceExhausted("full", retry_after=0.5, request_id="warpcall-7")
+        error = pickle.loads(pickle.dumps(full))
+        self.assertEqual((type(error), error.code, error.message, error.retry_after, error.request_id),
+                         (warpcall.ResourceExhausted, "RESOURCE_EXHAUSTED", "full", 0.5, "warpcall-7"))
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ class StatusTest(unittest.TestCase):
                         call(client)
                 self.assertEqual(handler.calls, attempts, refusal)
                 self.assertEqual(raised.exception.retry_after, after)
+                self.assertEqual(raised.exception.request_id, "warpcall-0")
 
     def test_no_attempt_begins_after_the_deadline(self):
         handler = Script(("RESOURCE_EXHAUSTED", 50_000), repeat=True)

@@ -22,8 +22,10 @@ class Script:
             number %= len(self.refusals)
         if number < len(self.refusals):
             code, pushback = self.refusals[number]
+            trailers = [(warpcall.errors.REQUEST_ID_KEY, f"warpcall-{number}")]
             if pushback is not None:
-                context.set_trailing_metadata(((warpcall.errors.PUSHBACK_KEY, str(pushback)),))
+                trailers.append((warpcall.errors.PUSHBACK_KEY, str(pushback)))
+            context.set_trailing_metadata(trailers)
             context.abort(getattr(grpc.StatusCode, code), f"refused with {code}")
         return REPLY
 
