@@ -11,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "kernels/compiled/cubin_symbols.h"
 #include "kernels/compiled/program.h"
+#include "proto/common/manifest_comment.h"
 #include "proto/common/status_macros.h"
 #include "proto/common/utf8.h"
 
@@ -157,7 +159,9 @@ absl::StatusOr<CudaSource> ToCudaSource(const ForeignSource& foreign,
                                                  element.header, "; ", kNoHeaders));
   CudaSource source;
   source.file = FileOf(foreign.name);
-  source.text = absl::StrCat(Prelude(element, source.file), foreign.source);
+  // NVRTC takes no byte order mark.
+  source.text = absl::StrCat(Prelude(element, source.file),
+                             absl::StripPrefix(foreign.source, kByteOrderMark));
   source.options = IncludeOptions(include_folder);
   source.options.push_back(absl::StrCat("--gpu-architecture=", foreign.arch));
   source.options.insert(source.options.end(), foreign.options.begin(), foreign.options.end());

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -13,12 +14,14 @@ namespace {
 
 constexpr absl::string_view kOpening = "// warpcall-kernel {";
 
+bool IsOpening(absl::string_view line) { return absl::StartsWith(line, kOpening); }
+
 // Says where the manifest stands instead, if it stands anywhere.
 absl::Status NotAtTheBeginning(absl::string_view source) {
   size_t number = 0;
   for (const absl::string_view line : absl::StrSplit(source, '\n')) {
     ++number;
-    if (absl::StripAsciiWhitespace(line) == kOpening)
+    if (IsOpening(absl::StripAsciiWhitespace(line)))
       return absl::InvalidArgumentError(absl::StrCat(
           "the manifest, \"", kOpening, "\", stands in line ", number,
           " of the source; it must stand at the beginning, with nothing but blank lines before"));
@@ -30,13 +33,15 @@ absl::Status NotAtTheBeginning(absl::string_view source) {
 }  // namespace
 
 absl::StatusOr<std::string> FindManifest(absl::string_view source) {
+  absl::ConsumePrefix(&source, kByteOrderMark);
   std::string json;
   for (absl::string_view line : absl::StrSplit(source, '\n')) {
     line = absl::StripAsciiWhitespace(line);
     if (json.empty()) {
       if (line.empty()) continue;
-      if (line != kOpening) return NotAtTheBeginning(source);
-      json = "{";
+      if (!IsOpening(line)) return NotAtTheBeginning(source);
+      json = std::string(line.substr(kOpening.size() - 1));
+      if (json.back() == '}') return json;
       continue;
     }
     if (!absl::ConsumePrefix(&line, "//")) break;

@@ -57,7 +57,7 @@ TEST(ForeignSourceTest, HasItsTypeItsFileAndItsOptions) {
                         .entries = {"f<T>"},
                         .with_ptx = true}));
   const CudaSource plain =
-      *ToCudaSource({.name = "a\"\n/b", .source = "T y;", .arch = "sm_80"}, "");
+      *ToCudaSource({.name = "a\"\n/b", .source = "\xEF\xBB\xBFT y;", .arch = "sm_80"}, "");
   EXPECT_EQ(
       plain.text,
       constants + "#define WARPCALL_T_FLOAT32 1\nusing T = float;\n#line 1 \"a___b.cu\"\nT y;");

@@ -42,6 +42,7 @@ Manifest: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | None"
 PASSED = "PASSED"
 _COMPILE_ERROR = "COMPILE_ERROR"
 _OPENING = "// warpcall-kernel {"
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 # ---- the request --------------------------------------------------------------------------------
@@ -117,10 +118,12 @@ def facts_of(manifest: str, code: bytes) -> Mapping[str, Any]:
 
 def manifest_in(source: str) -> str:
     """As FindManifest (proto/common/manifest_comment.h)."""
-    lines = [line.strip() for line in source.strip().split("\n")]
-    if lines[0] != _OPENING:
+    lines = [line.strip() for line in source.removeprefix(_BYTE_ORDER_MARK).strip().split("\n")]
+    if not lines[0].startswith(_OPENING):
         return ""
-    text = "{"
+    text = lines[0][len(_OPENING) - 1 :]
+    if text.endswith("}"):
+        return text
     for line in lines[1:]:
         text += "\n" + line.removeprefix("//")
         if not line.startswith("//") or line.replace(" ", "") == "//}":
