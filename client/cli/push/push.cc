@@ -60,8 +60,9 @@ correct. %COPY and %MADD are shares of the device's measured copy bandwidth and
 multiply-adds. VS PUSH is the median divided by that of the push.
 --json prints one object with all events and the verdict, per push.
 Exit status: 0 PASSED, 1 the server refused or was not reached, 2 usage error,
-3 judged and not PASSED, 4 NOT_SUPPORTED or INTERNAL_ERROR (this server could
-not judge it), 130 Ctrl-C. With --watch the last verdict decides.)";
+3 judged and not PASSED, 4 NOT_SUPPORTED (this server cannot judge it),
+5 INTERNAL_ERROR (the server failed to judge it: push it again), 130 Ctrl-C.
+With --watch the last verdict decides.)";
 
 struct PushOptions {
   explicit PushOptions(const Arguments& arguments) : deadline(arguments, kDeadlineSeconds) {

@@ -241,8 +241,8 @@ std::string DataTypeText(int type) {
 
 int ExitStatusOf(const PushVerdict& verdict) {
   if (verdict.status() == kPassed) return kExitOk;
-  const bool judged = verdict.status() != "NOT_SUPPORTED" && verdict.status() != "INTERNAL_ERROR";
-  return judged ? kExitNotPassed : kExitNotJudged;
+  if (verdict.status() == "NOT_SUPPORTED") return kExitNotSupported;
+  return verdict.status() == "INTERNAL_ERROR" ? kExitInternalError : kExitNotPassed;
 }
 
 std::string PushTitle(const PushReport& report) {

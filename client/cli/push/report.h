@@ -44,8 +44,9 @@ struct PushReport {
 };
 
 // Exit statuses beside those of every command.
-inline constexpr int kExitNotPassed = 3;  // judged, and something is wrong
-inline constexpr int kExitNotJudged = 4;  // this server could not judge it
+inline constexpr int kExitNotPassed = 3;      // judged, and something is wrong
+inline constexpr int kExitNotSupported = 4;   // this server cannot judge it
+inline constexpr int kExitInternalError = 5;  // the server failed to judge it: push it again
 
 // Exit status of a verdict.
 int ExitStatusOf(const client::PushVerdict& verdict);

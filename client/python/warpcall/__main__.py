@@ -6,9 +6,9 @@
     python -m warpcall kernels
 
 Exit status: 0 success, 1 server refused or was not reached, 2 usage error, 3 a push was judged and
-did not pass, 4 this server could not judge it, 130 interrupted. A benchmark or push that ends early
-prints its results so far. --json prints JSON, errors as one line on stderr; that of a push is that
-of `warpcall push --json`.
+did not pass, 4 this server cannot judge it, 5 the server failed to judge it: push it again, 130
+interrupted. A benchmark or push that ends early prints its results so far. --json prints JSON,
+errors as one line on stderr; that of a push is that of `warpcall push --json`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from ._format import table
 from ._push import PushOptions, encode_push, facts_of, manifest_in
 
 # Exit statuses, as those of `warpcall push`.
-_USAGE, _NOT_PASSED, _NOT_JUDGED = 2, 3, 4
+_USAGE, _NOT_PASSED = 2, 3
+_NOT_JUDGED = {"NOT_SUPPORTED": 4, "INTERNAL_ERROR": 5}
 # As a shell says that SIGINT ended a command.
 _INTERRUPTED = 130
 
@@ -183,7 +184,7 @@ def _status_of(end: Push | BaseException) -> int:
         return 1
     if end.passed:
         return 0
-    return _NOT_JUDGED if end.status in ("NOT_SUPPORTED", "INTERNAL_ERROR") else _NOT_PASSED
+    return _NOT_JUDGED.get(end.status, _NOT_PASSED)
 
 
 def _code_of(error: BaseException) -> str:

@@ -536,9 +536,11 @@ class PushTest(unittest.TestCase):
         later = b"\x7a\x02\x08\x01"  # field 15
         for status, parts in ((0, [later, *LIFE]), (3, [wrong, verdict("NONDETERMINISTIC", reason="so")]),
                               (4, [not_loaded, verdict("NOT_SUPPORTED", deterministic=True)]),
-                              (4, [verdict("INTERNAL_ERROR")]), (1, broken), (1, refused)):
+                              (5, [verdict("INTERNAL_ERROR")]), (1, broken), (1, refused)):
             self.expect_alike(status, self.serve(parts), SOURCE)
         self.expect_alike(2, self.serve(never), "#pragma once\n" + SOURCE)
+        one_line = f"\ufeff// warpcall-kernel {json.dumps(MANIFEST)}\n__global__ void mine() {{}}\n"
+        self.expect_alike(0, self.serve(LIFE), one_line)
 
     def expect_alike(self, status, address, source):
         with tempfile.TemporaryDirectory() as folder:

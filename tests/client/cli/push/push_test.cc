@@ -97,7 +97,7 @@ TEST_F(PushCliTest, SendsWhatTheCommandLineSays) {
 TEST_F(PushCliTest, TheExitStatusIsTheVerdicts) {
   const std::pair<const char*, int> verdicts[] = {{"PASSED", 0},         {"INVALID_MANIFEST", 3},
                                                   {"COMPILE_ERROR", 3},  {"NOT_SUPPORTED", 4},
-                                                  {"INTERNAL_ERROR", 4}, {"INPUT_MODIFIED", 3},
+                                                  {"INTERNAL_ERROR", 5}, {"INPUT_MODIFIED", 3},
                                                   {"OUT_OF_BOUNDS", 3},  {"NONDETERMINISTIC", 3},
                                                   {"RUNTIME_ERROR", 3},  {"TIMEOUT", 3},
                                                   {"BELOW_FLOOR", 3},    {"INCORRECT_NUMERICAL", 3},
