@@ -444,7 +444,13 @@ TEST_F(JudgeTest, TimeThatEndsAfterwardsIsATimeoutOfTheServersLimitAlone) {
 
 // The first load is described, the second checked, and the third is timed.
 TEST_F(JudgeTest, TimeThatEndsWhileItIsTimedIsNoErrorOfTheKernel) {
-  warpcall::testing::TimedDevice device;
+  DeviceProperties gpu;
+  gpu.name = "timed:0";
+  gpu.kind = DeviceKind::kCuda;
+  gpu.memory_bytes = int64_t{1} << 30;
+  gpu.l2_bytes = int64_t{1} << 20;
+  gpu.shared_memory_per_block_bytes = 48 << 10;
+  warpcall::testing::TimedDevice device(gpu);
   site_.device = device.properties();
   run_on_ = &device;
   site_.clock = [&] { return device.now_ns(); };
