@@ -125,7 +125,9 @@ void EndUnfinished(const ExecuteDeps& deps, GrpcServer* server, Drained* drained
   if (drained->ended) return;
   for (const Scheduler::Running& job : deps.engine->RunningJobs())
     Log(LogLevel::kError, "a job does not stop; it ends with the process",
-        {{"job", job.id}, {"implementation", PinnedName(job.row->implementation)}});
+        {{"job", job.id},
+         {"kernel", deps.registry->kernels()[static_cast<size_t>(job.row->kernel)].op->name},
+         {"implementation", PinnedName(job.row->implementation)}});
 }
 
 // Refuses new requests and finishes what was accepted.
@@ -152,6 +154,7 @@ int Stop(const Config& config, const ExecuteDeps& deps, const Serving& serving, 
   serving.lifecycle->Enter(ServerPhase::kDraining);
   const Drained drained = Drain(config, deps, serving.server);
   const int status = failed != kDone ? failed : drained.status;
+  serving.server->FlushFailures();
   Log(drained.ended ? LogLevel::kInfo : LogLevel::kWarning,
       absl::StrCat("stopped: drained ", drained.finished, ", status ", status),
       {{"drained", drained.finished}, {"status", status}});

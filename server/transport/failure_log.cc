@@ -45,8 +45,10 @@ std::vector<FailureCounts::LeftOut> FailureCounts::Take(int64_t now_ns) {
 
 FailureLog::~FailureLog() {
   timer_.Stop();
-  Report(kNoDeadline);
+  Flush();
 }
+
+void FailureLog::Flush() { Report(kNoDeadline); }
 
 bool FailureLog::Admit(const Failure& failure) {
   const int64_t now_ns = MonotonicNs();

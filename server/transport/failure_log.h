@@ -68,6 +68,9 @@ class FailureLog {
   // number of lines left out.
   bool Admit(const Failure& failure);
 
+  // Logs the counts that were not logged yet, at once.
+  void Flush() ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   // Logs the counts of kinds whose second is over; kNoDeadline: of all kinds.
   void Report(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);

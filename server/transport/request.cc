@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
 #include "kernels/graph/graph_plan.h"
@@ -14,6 +15,7 @@
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
+#include "server/engine/run_watch.h"
 #include "server/log/log.h"
 #include "server/transport/caller.h"
 #include "server/transport/failure_log.h"
@@ -43,6 +45,12 @@ std::optional<tracing::Span> BeginSpan(const ExecuteDeps& deps,
   return deps.tracer->Begin(parent);
 }
 
+// Returns true if the call was accepted, and cut off when the drain was over.
+bool IsDrainOver(const absl::Status& status) {
+  return RejectReasonOf(status) == RejectReason::kDraining &&
+         absl::EndsWith(status.message(), DrainOverError().message());
+}
+
 }  // namespace
 
 absl::Status CheckRequestId(absl::string_view id) {
@@ -53,8 +61,9 @@ absl::Status CheckRequestId(absl::string_view id) {
 
 LogLevel LogLevelFor(const absl::Status& status) {
   if (status.ok()) return LogLevel::kDebug;
-  // That a server drains is somebody's plan.
-  if (RejectReasonOf(status) == RejectReason::kDraining) return LogLevel::kInfo;
+  // That a server drains is somebody's plan; that it cuts off accepted work is not.
+  if (RejectReasonOf(status) == RejectReason::kDraining && !IsDrainOver(status))
+    return LogLevel::kInfo;
   return absl::IsInternal(status) || absl::IsUnavailable(status) ? LogLevel::kError
                                                                  : LogLevel::kInfo;
 }
@@ -62,6 +71,8 @@ LogLevel LogLevelFor(const absl::Status& status) {
 bool HasLogLine(const ExecuteDeps& deps, const absl::Status& status, LogLevel level) {
   if (!LogEnabled(level)) return false;
   if (LogEnabled(LogLevel::kDebug)) return true;
+  // The log lists all work that the drain cut off, once: as much as had been accepted.
+  if (IsDrainOver(status)) return true;
   return status.ok() || deps.parts.failures == nullptr ||
          deps.parts.failures->Admit({status.code(), RejectReasonOf(status), level});
 }

@@ -71,6 +71,9 @@ class GrpcServer {
   // until the rest fits. For the same thread.
   void ShedReceived(int halvings);
 
+  // Logs the counts of failed requests that have no lines of their own, before the log ends.
+  void FlushFailures() { failures_.Flush(); }
+
   // Closes all connections, with the calls that are open, and accepts no new ones.
   void Shutdown();
 

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tests/e2e/counted_server.h"
@@ -164,10 +166,16 @@ double RanToTheEnd(const ServerProcess& server) {
 TEST(Limits, WhatTheDrainLeavesEndsWithUnavailableAndIsLogged) {
   ServerProcess server(FlagsForHeld({"--lanes_per_device=1", "--drain_seconds=0.2"}));
   const Gate gate;
-  PendingCall running(server, gate.HeldRequest());
+  const auto named = [&](absl::string_view id) {
+    v1::ExecuteRequest request = gate.HeldRequest();
+    request.set_request_id(std::string(id));
+    return request;
+  };
+  PendingCall running(server, named("running"));
   ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
-  PendingCall waiting(server, gate.HeldRequest());
-  ASSERT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 1; }));
+  PendingCall first(server, named("first")), second(server, named("second")),
+      third(server, named("third"));
+  ASSERT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 3; }));
   const auto stub = v1::KernelService::NewStub(Connect(server.address()));
   grpc::ClientContext context;
   const auto stream = stub->ExecuteStream(&context);  // its client says nothing more
@@ -178,7 +186,7 @@ TEST(Limits, WhatTheDrainLeavesEndsWithUnavailableAndIsLogged) {
   v1::ExecuteStreamResponse opened;
   ASSERT_TRUE(stream->Read(&opened));
   EXPECT_EQ(server.Stop(), kNotDrained);
-  for (PendingCall* call : {&running, &waiting}) {
+  for (PendingCall* call : {&running, &first, &second, &third}) {
     EXPECT_EQ(call->Code(), grpc::StatusCode::UNAVAILABLE);
     EXPECT_THAT(call->Wait().error_message(), HasSubstr("drain_seconds"));
     EXPECT_EQ(call->pushback_ms(), "1000");
@@ -186,7 +194,14 @@ TEST(Limits, WhatTheDrainLeavesEndsWithUnavailableAndIsLogged) {
   const grpc::Status ended = stream->Finish();
   EXPECT_EQ(ended.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(ended.error_message(), HasSubstr("drain_seconds"));
-  EXPECT_THAT(server.log(), HasSubstr("waiting=1 running=1 streams=1 inspections=0"));
+  const std::string log = server.log();
+  EXPECT_THAT(log, HasSubstr("waiting=3 running=1 streams=1 inspections=0"));
+  const size_t last = log.find("msg=\"stopped: drained ");
+  for (const char* id : {"running", "first", "second", "third"}) {
+    const size_t line =
+        log.find(absl::StrCat("level=error msg=\"request failed\" request_id=", id, " "));
+    EXPECT_LT(line, last) << log;  // and it is there
+  }
 }
 
 // A row that looks at no flag keeps its thread for good, but not the process.

@@ -310,6 +310,7 @@ TEST(OperatorTest, ClientsThatAreRefusedDoNotFillTheLog) {
   const auto [sums, left_out] =
       Matching(log, std::regex("msg=\"refused [0-9]+ requests more: draining\".* count=([0-9]+)"));
   EXPECT_EQ(lines + left_out, kClients * kCallsEach) << log;
+  EXPECT_LT(log.rfind("requests more: draining"), log.find("msg=\"stopped: drained "));
   EXPECT_LE(lines, seconds + 2);
   EXPECT_LE(sums, seconds + 2);
 }
