@@ -153,6 +153,12 @@ inspect::Inspector::Options ToInspectorOptions(const Config& config, const Regis
   return options;
 }
 
+std::string Hostname() {
+  char hostname[HOST_NAME_MAX + 1] = "";
+  gethostname(hostname, HOST_NAME_MAX);
+  return hostname;
+}
+
 // Answers probes from the first moment on.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
                                                       const Lifecycle& lifecycle) {
@@ -160,7 +166,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
   options.listen = config.metrics_listen;
   options.scrape = [&lifecycle](MetricsFormat format) { return lifecycle.Scrape(format); };
   options.ready = [&lifecycle] { return lifecycle.Ready(); };
-  options.status = [&lifecycle] { return lifecycle.Status(); };
+  options.status = [&lifecycle] {
+    ServerStatus status = lifecycle.Status();
+    status.hostname = Hostname();
+    return status;
+  };
   std::unique_ptr<HttpServer> http;
   ASSIGN_OR_RETURN(http, HttpServer::Start(std::move(options)));
   Log(LogLevel::kInfo, "the metrics port answers", {{"metrics_listen", http->address()}});
@@ -191,13 +201,11 @@ PushAccess ToPushAccess(const std::string& push) {
 }
 
 ServerFacts FactsOf(const Config& config) {
-  char hostname[HOST_NAME_MAX + 1] = "";
-  gethostname(hostname, HOST_NAME_MAX);
   return {.version = kVersion,
           .revision = kRevision,
           .started_unix_ns = absl::ToUnixNanos(absl::Now()),
           .changed_flags = config.changed_flags,
-          .hostname = hostname};
+          .hostname = Hostname()};
 }
 
 // Converts the flags to the limits of calls.

@@ -57,6 +57,7 @@ struct KernelStatus {
 // Texts of callers may be anything, but are short: see kStatusNameBytesMax.
 struct ServerStatus {
   BuildInfo build;
+  std::string hostname;  // of the server's machine, or of its container
   ServerPhase phase = ServerPhase::kStarting;
   bool is_ready = false;
   std::string readiness;  // the text of /readyz

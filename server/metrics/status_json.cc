@@ -97,6 +97,7 @@ std::string StatusJson(const ServerStatus& status) {
   for (size_t i = 0; i < std::min(status.inspections.size(), kStatusInspectionsMax); ++i)
     inspections.push_back(ToJson(status.inspections[i]));
   const Json json = {{"version", CutText(status.build.version)},
+                     {"hostname", CutText(status.hostname)},
                      {"compiler", CutText(status.build.compiler)},
                      {"cuda", CutText(status.build.cuda)},
                      {"phase", ServerPhaseName(status.phase)},

@@ -24,6 +24,7 @@ namespace {
 constexpr char kStyle[] = R"(
 body { font: 14px/1.4 "DejaVu Sans", Verdana, sans-serif; margin: 1.5em; color: #222; }
 table { border-collapse: collapse; }
+.wide { overflow-x: auto; }
 th, td { border-bottom: 1px solid #ddd; padding: 0.2em 0.8em; text-align: left; }
 th.right, td.right { text-align: right; white-space: nowrap; }
 .good { font-weight: bold; color: #00684c; }
@@ -68,10 +69,12 @@ std::string Tagged(const char* tag, const Cell& cell) {
   return absl::StrCat("<", tag, style, ">", EscapeMarkup(cell.text), "</", tag, ">");
 }
 
-// A heading that begins with '>' is one of figures.
+// Scrolls where it is wider than the window, as on a phone. A heading that begins with '>' is one
+// of figures.
 class HtmlTable {
  public:
-  explicit HtmlTable(const std::vector<std::string>& headings) : text_("<table>\n<tr>") {
+  explicit HtmlTable(const std::vector<std::string>& headings)
+      : text_("<div class=\"wide\">\n<table>\n<tr>") {
     for (const std::string& heading : headings) {
       are_figures_.push_back(heading[0] == '>');
       absl::StrAppend(&text_, Tagged("th", {heading.substr(are_figures_.back() ? 1 : 0),
@@ -88,7 +91,7 @@ class HtmlTable {
     absl::StrAppend(&text_, "</tr>\n");
   }
 
-  std::string ToString() const { return absl::StrCat(text_, "</table>\n"); }
+  std::string ToString() const { return absl::StrCat(text_, "</table>\n</div>\n"); }
 
  private:
   std::vector<bool> are_figures_;
@@ -128,10 +131,16 @@ std::string ClockText(int64_t unix_ns) {
                           absl::UTCTimeZone());
 }
 
+// "warpcalld 0.1.0 on HOST": tells one server's page from another's.
+std::string Heading(const ServerStatus& status) {
+  return absl::StrCat("warpcalld ", CutText(status.build.version),
+                      status.hostname.empty() ? "" : " on ", CutText(status.hostname));
+}
+
 std::string Summary(const ServerStatus& status) {
   const std::string readiness = CutText(status.readiness, kStatusReadinessBytesMax);
   return absl::StrCat(
-      Tagged("h1", {absl::StrCat("warpcalld ", CutText(status.build.version))}), "\n<p>",
+      Tagged("h1", {Heading(status)}), "\n<p>",
       Tagged("span", {status.is_ready ? "ready" : "not ready", status.is_ready ? "good" : "bad"}),
       " (", EscapeMarkup(readiness), "), phase ", ServerPhaseName(status.phase), ", up ",
       DurationText(status.uptime_seconds), ", at ", ClockText(status.unix_ns), "</p>\n");
@@ -198,8 +207,8 @@ void AddTraffic(const TrafficCounts& counts, double seconds, std::vector<Cell>* 
 }
 
 std::string Kernels(const ServerStatus& status) {
-  HtmlTable table({"Kernel", "auto has run", ">Requests/s", ">Failed/s", ">p50", ">p99",
-                   ">Queue p50", ">Queue p99", ">Since the start"});
+  HtmlTable table({"Kernel", "auto runs", ">Requests/s", ">Failed/s", ">p50", ">p99", ">Queue p50",
+                   ">Queue p99", ">Since the start"});
   uint64_t requests = 0;
   for (const KernelStatus& kernel : status.kernels) requests += kernel.requests;
   const auto add = [&](const std::string& nameless, const KernelStatus& kernel) {
@@ -284,11 +293,11 @@ const std::string& StatusPageHeaders() {
 std::string StatusPage(const ServerStatus& status) {
   return absl::StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n<title>",
-      status.is_ready ? "" : "NOT READY: ", "warpcalld ",
-      EscapeMarkup(CutText(status.build.version)), "</title>\n<style>", kStyle,
-      "</style>\n</head>\n<body>\n<main>\n", Summary(status), Devices(status), Kernels(status),
-      Inspections(status),
+      status.is_ready ? "" : "NOT READY: ", EscapeMarkup(Heading(status)), "</title>\n<style>",
+      kStyle, "</style>\n</head>\n<body>\n<main>\n", Summary(status), Devices(status),
+      Kernels(status), Inspections(status),
       "</main>\n<p class=\"bad\" id=\"note\"></p>\n<p><a href=\"metrics\">metrics</a> "
       "<a href=\"healthz\">healthz</a> <a href=\"readyz\">readyz</a> "
       "<a href=\"status.json\">status.json</a></p>\n<script>",

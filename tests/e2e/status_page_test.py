@@ -24,9 +24,9 @@ import warpcall  # noqa: E402
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VOID = {"meta"}
-ELEMENTS = {"html", "head", "meta", "noscript", "title", "style", "body", "main", "h1", "h2", "p", "span", "table",
+ELEMENTS = {"html", "head", "meta", "noscript", "title", "style", "body", "main", "h1", "h2", "p", "span", "div", "table",
             "tr", "th", "td", "a", "script"}
-ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "class", "id", "href"}
+ATTRIBUTES = {"lang", "charset", "http-equiv", "name", "content", "class", "id", "href"}
 LINKS = {"metrics", "healthz", "readyz", "status.json"}
 EVIL = '</td><script>document.title="ran"</script>&amp;'
 
@@ -188,11 +188,21 @@ class StatusPageTest(AccessCase):
                          "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'$")
 
 
+# Shows the page as wide as a phone, and writes into the title how wide its content is.
+PHONE = b"""<!DOCTYPE html><title>not measured</title><iframe src="/" style="width: 360px"></iframe><script>
+onload = () => { const page = document.querySelector("iframe").contentDocument;
+                 const tables = [...page.querySelectorAll("table")].map((table) => table.scrollWidth);
+                 document.title = page.documentElement.scrollWidth + " " + Math.max(...tables); };
+</script>"""
+
+
 class Between(http.server.BaseHTTPRequestHandler):
     """Passes on to `Between.server`, and keeps what a browser says that it wants each request for."""
     server_address, wanted, refreshed = "", [], threading.Event()
 
     def do_GET(self):
+        if self.path == "/phone":
+            return self.send("text/html", PHONE)
         connection = http.client.HTTPConnection(self.server_address, timeout=SECONDS_MAX)
         connection.request("GET", self.path)
         reply = connection.getresponse()
@@ -201,10 +211,15 @@ class Between(http.server.BaseHTTPRequestHandler):
         if self.path == "/":
             Between.wanted.append(self.headers.get("Sec-Fetch-Dest"))
             body = body.replace(b"<h2>Kernels</h2>", b"<h2>Kernels, shown %d</h2>" % len(Between.wanted))
-        self.send_response(reply.status)
-        for name in ("Content-Type", "Content-Security-Policy"):
-            if reply.headers[name]:
-                self.send_header(name, reply.headers[name])
+        # Who frames the page is no part of what it may load.
+        policy = (reply.headers["Content-Security-Policy"] or "").replace("; frame-ancestors 'none'", "")
+        return self.send(reply.headers["Content-Type"], body, policy)
+
+    def send(self, content_type, body, policy=""):
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        if policy:
+            self.send_header("Content-Security-Policy", policy)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -215,9 +230,9 @@ class Between(http.server.BaseHTTPRequestHandler):
 
 @unittest.skipUnless(any(map(shutil.which, BROWSERS)), "no chromium here")
 class BrowserTest(AccessCase):
-    def test_a_browser_shows_the_page_and_refreshes_it(self):
-        server = self.serve()
-        Between.server_address = server.metrics_address
+    def browse(self, path):
+        """The text of a page after 7 s, with what its script has changed."""
+        Between.server_address, Between.wanted = self.serve().metrics_address, []
         between = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Between)
         thread = threading.Thread(target=between.serve_forever)
         thread.start()
@@ -225,17 +240,26 @@ class BrowserTest(AccessCase):
             browser = next(filter(None, map(shutil.which, BROWSERS)))
             run = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
                                   "--virtual-time-budget=7000", f"--user-data-dir={self.path('profile')}",
-                                  f"http://127.0.0.1:{between.server_port}/"],
+                                  f"http://127.0.0.1:{between.server_port}{path}"],
                                  capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
         finally:
             between.shutdown()
             thread.join()
             between.server_close()
+        return run.stdout
+
+    def test_on_a_phone_tables_scroll_and_the_page_does_not(self):
+        page, table = map(int, re.search(r"<title>(\d+) (\d+)</title>", self.browse("/phone")).groups())
+        self.assertLessEqual(page, 360)
+        self.assertGreater(table, 360)
+
+    def test_a_browser_shows_the_page_and_refreshes_it(self):
+        shown_at_the_end = self.browse("/")
         self.assertEqual(Between.wanted[0], "document")
         self.assertIn("empty", Between.wanted[1:], "the page did not fetch itself")
-        shown, = re.findall(r"<h2>Kernels, shown (\d+)</h2>", run.stdout)
+        shown, = re.findall(r"<h2>Kernels, shown (\d+)</h2>", shown_at_the_end)
         self.assertGreater(int(shown), 1)
-        self.assertIn('<td class="good">healthy</td>', run.stdout)
+        self.assertIn('<td class="good">healthy</td>', shown_at_the_end)
 
 
 if __name__ == "__main__":

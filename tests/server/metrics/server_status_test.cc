@@ -32,6 +32,7 @@ KernelStatus SomeKernel(const std::string& name) {
 ServerStatus SomeStatus() {
   ServerStatus status;
   status.build = {"1.2.3", "gcc 12", "none"};
+  status.hostname = "node7";
   status.phase = ServerPhase::kServing;
   status.is_ready = true;
   status.readiness = "ok";
@@ -63,8 +64,9 @@ ServerStatus SomeStatus() {
 
 TEST(StatusPageTest, ShowsEachFactInWordsForPeople) {
   const std::string page = StatusPage(SomeStatus());
-  EXPECT_THAT(page, AllOf(HasSubstr("<h1>warpcalld 1.2.3</h1>"), HasSubstr("up 1 d 1 h, at 2027-"),
-                          HasSubstr("<span class=\"good\">ready</span> (ok), phase serving")));
+  EXPECT_THAT(
+      page, AllOf(HasSubstr("<h1>warpcalld 1.2.3 on node7</h1>"), HasSubstr("up 1 d 1 h, at 2027-"),
+                  HasSubstr("<span class=\"good\">ready</span> (ok), phase serving")));
   EXPECT_THAT(page, HasSubstr("<td>cuda:0</td><td class=\"good\">healthy</td>"
                               "<td class=\"right\">3.00 GiB of 80.0 GiB</td>"
                               "<td class=\"right\">3: 2.00 KiB of 4.00 KiB</td>"
@@ -88,7 +90,7 @@ TEST(StatusPageTest, AServerThatIsNotReadySaysWhyInItsTitleToo) {
   status.is_ready = false;
   status.readiness = "starting: opening <devices>";
   const std::string page = StatusPage(status);
-  EXPECT_THAT(page, HasSubstr("<title>NOT READY: warpcalld 1.2.3</title>"));
+  EXPECT_THAT(page, HasSubstr("<title>NOT READY: warpcalld 1.2.3 on node7</title>"));
   EXPECT_THAT(page, HasSubstr("<span class=\"bad\">not ready</span> (starting: opening "
                               "&lt;devices&gt;)"));
 }
@@ -129,7 +131,7 @@ TEST(StatusPageTest, ThePolicyAllowsItsOwnScriptAndStyleByTheirHashesAndNothingE
 // Each text that a caller may choose, or that may hold what one chose.
 ServerStatus StatusOf(const std::string& text) {
   ServerStatus status = SomeStatus();
-  status.build.version = status.readiness = status.devices[0].name = text;
+  status.build.version = status.hostname = status.readiness = status.devices[0].name = text;
   status.kernels[0].name = status.kernels[0].auto_choice.implementation = text;
   RecentInspection& inspection = status.inspections[0];
   inspection.method = inspection.kernel = inspection.device = inspection.push = text;
@@ -156,6 +158,7 @@ TEST(StatusJsonTest, TextOfOthersStaysText) {
 TEST(StatusJsonTest, HasTheFactsOfThePage) {
   const Json json = Json::parse(StatusJson(SomeStatus()));
   EXPECT_EQ(json["version"], "1.2.3");
+  EXPECT_EQ(json["hostname"], "node7");
   EXPECT_EQ(json["phase"], "serving");
   EXPECT_EQ(json["ready"], true);
   EXPECT_EQ(json["uptime_seconds"], 90061);
