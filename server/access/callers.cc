@@ -34,6 +34,11 @@ absl::StatusOr<std::string> Callers::ReadAgain() {
                                          " characters, which can be guessed"));
 }
 
+std::set<std::string> Callers::names() const {
+  const absl::MutexLock lock(&mutex_);
+  return table_->names();
+}
+
 bool Callers::AnyWeak() const {
   const absl::MutexLock lock(&mutex_);
   return table_->weak() > 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -21,6 +22,9 @@ class Callers {
 
   // UNAUTHENTICATED unless `authorization` is "Bearer TOKEN" with a token of the file.
   absl::StatusOr<std::string> PrincipalOf(absl::string_view authorization) const;
+
+  // Returns the names that tokens have.
+  std::set<std::string> names() const;
 
   // Returns true if some token is short enough to be guessed by trying.
   bool AnyWeak() const;

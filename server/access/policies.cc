@@ -28,10 +28,12 @@ absl::StatusOr<std::string> Policies::ReadAgain() {
                       table_->Of("") == nullptr ? "" : ", and a default");
 }
 
-std::vector<std::string> Policies::labels() const {
+std::shared_ptr<const PolicyTable> Policies::table() const {
   const absl::MutexLock lock(&mutex_);
-  return table_->labels();
+  return table_;
 }
+
+std::vector<std::string> Policies::labels() const { return table()->labels(); }
 
 std::shared_ptr<const Policy> Policies::Of(absl::string_view name) const {
   const absl::MutexLock lock(&mutex_);

@@ -21,6 +21,8 @@ class Policies {
   static absl::StatusOr<std::unique_ptr<Policies>> Open(const std::string& file,
                                                         Policy::Names methods);
 
+  std::shared_ptr<const PolicyTable> table() const;
+
   // See PolicyTable.
   std::shared_ptr<const Policy> Of(absl::string_view name) const;
 

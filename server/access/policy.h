@@ -28,8 +28,8 @@ struct Policy {
   double share = 1;
   int64_t requests_in_flight_max = std::numeric_limits<int64_t>::max();
   int64_t pushes_in_flight_max = std::numeric_limits<int64_t>::max();  // of the requests
-  int64_t bytes_in_flight_max = std::numeric_limits<int64_t>::max();  // tensor bytes
-  int64_t resident_bytes_max = std::numeric_limits<int64_t>::max();   // of tensors on devices
+  int64_t bytes_in_flight_max = std::numeric_limits<int64_t>::max();   // tensor bytes
+  int64_t resident_bytes_max = std::numeric_limits<int64_t>::max();    // of tensors on devices
   // Label of the principal's calls in metrics: its name. Empty: counted with all others.
   std::string label = {};
 };
@@ -46,6 +46,9 @@ class PolicyTable {
   std::shared_ptr<const Policy> Of(absl::string_view name) const;
 
   size_t size() const { return principals_.size(); }
+  const absl::btree_map<std::string, std::shared_ptr<const Policy>>& principals() const {
+    return principals_;
+  }
   // Most principals in a file that get labels of their own.
   static constexpr size_t kLabelsMax = 50;
   std::vector<std::string> labels() const;

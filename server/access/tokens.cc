@@ -46,6 +46,7 @@ TokenTable::Digest TokenTable::DigestOf(absl::string_view token) {
 
 absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
   TokenTable table;
+  absl::flat_hash_map<Digest, int> lines;  // on which each token stands
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -56,10 +57,18 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
     absl::Status status = words.size() == 2
                               ? CheckLine(words[0], words[1])
                               : absl::InvalidArgumentError(absl::StrCat(
-                                    "has ", words.size(), " words, not a name and a token"));
-    if (status.ok() && !table.principals_.emplace(DigestOf(words[1]), std::string(words[0])).second)
-      status = absl::InvalidArgumentError(
-          absl::StrCat("the token of ", words[0], " stands there twice"));
+                                    "has ", words.size(), words.size() == 1 ? " word" : " words",
+                                    ", not a name and a token; a comment stands on a line of its "
+                                    "own, which begins with #"));
+    if (status.ok()) {
+      const Digest digest = DigestOf(words[1]);
+      const auto [other, is_new] = table.principals_.emplace(digest, std::string(words[0]));
+      if (!is_new)
+        status =
+            absl::InvalidArgumentError(absl::StrCat("the token of ", words[0], " is also that of ",
+                                                    other->second, ", on line ", lines[digest]));
+      lines.emplace(digest, number);
+    }
     if (!status.ok())
       return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", status.message()));
     if (words[1].size() < kTokenBytesGood) ++table.weak_;
@@ -67,6 +76,12 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
   if (table.principals_.empty())
     return absl::InvalidArgumentError("it has no token, so nobody could call");
   return table;
+}
+
+std::set<std::string> TokenTable::names() const {
+  std::set<std::string> names;
+  for (const auto& [digest, name] : principals_) names.insert(name);
+  return names;
 }
 
 absl::StatusOr<std::string> TokenTable::PrincipalOf(absl::string_view token) const {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -28,6 +29,8 @@ class TokenTable {
   absl::StatusOr<std::string> PrincipalOf(absl::string_view token) const;
 
   size_t size() const { return principals_.size(); }
+  // Returns the principals.
+  std::set<std::string> names() const;
   // Number of tokens of fewer characters than kTokenBytesGood.
   size_t weak() const { return weak_; }
 

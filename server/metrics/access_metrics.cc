@@ -25,7 +25,8 @@ prometheus::MetricFamily Counter(const char* name, const char* help, const char*
 void AppendAuthRefusals(const std::vector<LabelledCount>& by_reason,
                         std::vector<prometheus::MetricFamily>* families) {
   families->push_back(Counter("warpcall_auth_refusals_total",
-                              "Calls refused because of their credentials or by the policy.",
+                              "Calls refused for their credentials or by the policy, and TLS "
+                              "handshakes refused for the client's certificate.",
                               "reason", by_reason));
 }
 

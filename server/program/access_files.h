@@ -24,7 +24,9 @@ struct AccessFiles {
   std::unique_ptr<Gate> gate;                  // uses the others
 };
 
-// Registers the files with `reloader` until the result is destroyed. Errors name flag and file.
+// Registers the files with `reloader` until the result is destroyed; `config` outlives `reloader`.
+// Errors name flag and file. Logs a warning, now and after each reload, for a certificate that ends
+// soon, tokens that can be guessed and entries of the policy file that have no effect.
 absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* reloader);
 
 // Returns the expiry of the server's certificate; empty without TLS.
@@ -33,7 +35,7 @@ std::vector<CertificateExpiry> CertificateExpiries(const AccessFiles& files);
 // Returns the error of OpenAccessFiles; keeps nothing open.
 absl::Status CheckAccessFiles(const Config& config);
 
-// Number of calls that the gate refused, by reason.
+// Number of calls that the gate refused, by reason; `certificate` includes TLS handshakes.
 std::vector<LabelledCount> AuthRefusals(const Gate& gate);
 
 // Number of calls by principal: see Gate::calls_by_label.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -14,8 +15,11 @@
 #include "proto/common/status_macros.h"
 #include "server/engine/tuning_cache.h"
 #include "server/flags/exposure.h"
+#include "server/log/log.h"
 #include "server/log/log_writer.h"
 #include "server/program/access_files.h"
+#include "server/program/reload.h"
+#include "server/transport/server.h"
 #include "server/transport/span_exporter.h"
 
 namespace warpcall {
@@ -52,6 +56,15 @@ absl::Status CheckCaches(const Config& config) {
   return TuningCache::Check(config.tuning_cache);
 }
 
+// Logs the warnings that a start would log.
+absl::Status LogStartWarnings(const Config& config) {
+  SetLogLevel(std::max(CurrentLogLevel(), LogLevel::kWarning));
+  if (const std::string warning = GrpcWarning(config, GrpcServer::GrpcVersion()); !warning.empty())
+    Log(LogLevel::kWarning, warning);
+  Reloader never_started;
+  return OpenAccessFiles(config, &never_started).status();
+}
+
 }  // namespace
 
 absl::Status CheckFlags(const Config& config) {
@@ -67,7 +80,8 @@ absl::Status CheckFlags(const Config& config) {
 }
 
 int CheckFlagsAndEnd(const Config& config) {
-  const absl::Status checked = CheckFlags(config);
+  absl::Status checked = CheckFlags(config);
+  if (checked.ok()) checked = LogStartWarnings(config);
   if (!checked.ok()) {
     Say(STDERR_FILENO, LogLevel::kError, checked.message());
     return kUsageError;

@@ -11,7 +11,8 @@ namespace warpcall {
 // there, a port in use) is not checked.
 absl::Status CheckFlags(const Config& config);
 
-// --check_flags: prints the mistake, or that there is none. Returns the exit status, 0 or 2.
+// --check_flags: prints the mistake, or the warnings that a start would log and that there is no
+// mistake. Returns the exit status, 0 or 2.
 int CheckFlagsAndEnd(const Config& config);
 
 }  // namespace warpcall

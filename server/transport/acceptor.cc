@@ -159,7 +159,11 @@ void Acceptor::Take(int listener, int socket) {
   Connections& connections = *options_.connections;
   const Connections::Client client = {SourceOf(socket), PeerNameOf(socket)};
   const Connections::Verdict verdict = connections.Admit(socket, client);
-  if (verdict == Connections::Verdict::kAdmitted) return options_.serve(listener, socket);
+  if (verdict == Connections::Verdict::kAdmitted) {
+    // The only trace of a peer whose TLS handshake fails: gRPC's line has no address.
+    Log(LogLevel::kDebug, "connection accepted", {{"peer", client.peer}});
+    return options_.serve(listener, socket);
+  }
   close(socket);
   complaints_->Refusal(verdict, client.source, connections);
   options_.on_refused();

@@ -17,6 +17,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -256,6 +257,33 @@ class CallersTest(AccessCase):
         refused = (1, "UNAVAILABLE")
         self.assertEqual(ends, {"alice": (0, "OK"), "mallory": refused, "late": refused,
                                 "nobody": refused})
+        self.assertEqual(server.stop(), 0)
+
+    def shake_hands(self, server, ca, *own):
+        """A handshake, which the server or this client ends; then nothing."""
+        context = ssl.create_default_context(cafile=self.path(f"{ca}.pem"))
+        if own:
+            context.load_cert_chain(*map(self.path, own))
+        host, port = server.address.rsplit(":", 1)
+        with contextlib.suppress(ConnectionError, ssl.SSLError), \
+                socket.create_connection((host, int(port)), timeout=SECONDS_MAX) as plain, \
+                context.wrap_socket(plain, server_hostname=host) as peer:
+            peer.recv(1)
+
+    def test_refused_certificates_of_clients_count_though_their_lines_are_left_out(self):
+        for name in ("server", "authority", "other"):
+            self.make_certificate(name)
+        self.make_signed("mallory", "other")
+        server = self.serve(*self.tls_flags(), f"--tls_client_ca={self.path('authority.pem')}")
+        def counted():
+            return server.metrics()['warpcall_auth_refusals_total{reason="certificate"}']
+        self.shake_hands(server, "other")  # refuses the server's certificate
+        self.assertTrue(eventually(lambda: "Handshake failed" in server.log_text()))
+        self.assertEqual(counted(), 0)
+        for _ in range(10):
+            self.shake_hands(server, "server", "mallory.pem", "mallory.key")
+            self.shake_hands(server, "server")
+        self.assertTrue(eventually(lambda: counted() == 20), counted())
         self.assertEqual(server.stop(), 0)
 
     def test_certificates_change_under_load_without_a_failed_call(self):

@@ -95,6 +95,16 @@ checked 2 otlp_endpoint --otlp_endpoint=nowhere
 checked 2 'tls_cert: /no/cert' --tls_cert=/no/cert --tls_key=/no/key
 checked 2 'token_file: /no/tokens' --token_file=/no/tokens
 checked 2 'policy_file: /no/policies' --policy_file=/no/policies
+# Warnings of a start are those of a check.
+files=$(mktemp -d)
+trap 'rm -r "$folder" "$files"' EXIT
+printf 'alice short\nbob 0123456789abcdef\n' >"$files/tokens"
+echo '{"principals": {"alice": {"kernels": ["gellu"]}, "carol": {}}}' >"$files/policies"
+for text in 'msg="tokens can be guessed"' 'the policy of alice names kernel gellu, which this server does not have; did you mean gelu?' \
+  'the policy of carol applies to nobody: no token has that name' 'bob has a token and may do nothing' 'are valid'; do
+  checked 0 "$text" "--token_file=$files/tokens" "--policy_file=$files/policies"
+done
+checked 0 'the policies of 2 principals apply to nobody' "--policy_file=$files/policies"
 help=$("$server" --help) || { echo "--help failed"; failures=1; }
 fractions=$(grep -oP '^ *--\K\w+(?= FLOAT)' <<<"$help")
 [ "$(wc -w <<<"$fractions")" -ge 6 ] || { echo "--help has few flags with fractions: $fractions"; failures=1; }

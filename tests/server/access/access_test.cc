@@ -48,12 +48,14 @@ TEST(TokenTableTest, RefusesWhatIsNoTableAndNeverSaysAToken) {
   } kCases[] = {
       {"", "no token"},
       {"# alice\n", "no token"},
-      {"alice\n", "line 1: has 1 words"},
+      {"alice\n",
+       "line 1: has 1 word, not a name and a token; a comment stands on a line of its own"},
       {absl::StrCat("\nalice ", secret, " ", secret), "line 2: has 3 words"},
       {absl::StrCat("alice ", std::string(4097, 'x')), "has 4097 bytes; it has to be 1 to 4096"},
       {absl::StrCat("alice ", secret, "\xc3\xa9"), "printable"},
       {absl::StrCat(std::string(129, 'a'), " ", secret), "the name has to be 1 to 128"},
-      {absl::StrCat("alice ", secret, "\nbob ", secret), "line 2: the token of bob stands"},
+      {absl::StrCat("alice ", secret, "\nbob ", secret),
+       "line 2: the token of bob is also that of alice, on line 1"},
   };
   for (const auto& wrong : kCases) {
     const absl::Status status = TokenTable::Parse(wrong.text).status();

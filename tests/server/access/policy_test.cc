@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/access/policies.h"
+#include "server/access/policy_warnings.h"
 #include "tests/temp_folder.h"
 
 namespace warpcall {
@@ -30,6 +31,42 @@ const Policy::Names kMethods = {"Describe", "Execute", "ListKernels"};
 void Write(const std::string& path, const std::string& text) {
   std::ofstream(path + ".new") << text;
   ASSERT_EQ(std::rename((path + ".new").c_str(), path.c_str()), 0);
+}
+
+std::vector<std::string> WarningsOf(const char* text, const PolicySurroundings& surroundings) {
+  const auto table = PolicyTable::Parse(text, kMethods);
+  EXPECT_TRUE(table.ok()) << table.status();
+  return PolicyWarnings(*table, surroundings);
+}
+
+TEST(PolicyWarningsTest, NameWhatHasNoEffect) {
+  const char* const text = R"({
+    "default": {"kernels": ["softmax", "relu6"]},
+    "principals": {"alice": {"kernels": ["gelu", "gellu"]}, "bobb": {}}})";
+  PolicySurroundings surroundings = {.kernels = {"gelu", "softmax"}};
+  const std::string unknown =
+      "the default policy names kernel relu6, which this server does not have";
+  const std::string slip =
+      "the policy of alice names kernel gellu, which this server does not have; "
+      "did you mean gelu?";
+  EXPECT_THAT(
+      WarningsOf(text, surroundings),
+      ElementsAre(unknown, slip, HasSubstr("the policies of 2 principals apply to nobody")));
+  surroundings.tokens = {"alice", "bob"};
+  EXPECT_THAT(WarningsOf(text, surroundings),
+              ElementsAre(unknown, slip,
+                          "the policy of bobb applies to nobody: no token has that name; "
+                          "did you mean bob?"));
+  surroundings.has_certificates = true;  // whose subjects may be anything
+  EXPECT_THAT(WarningsOf(text, surroundings), ElementsAre(unknown, slip));
+}
+
+TEST(PolicyWarningsTest, ATokenNeedsAPolicyOrADefault) {
+  const PolicySurroundings surroundings = {.tokens = {{"alice", "bob"}}, .kernels = {"gelu"}};
+  EXPECT_THAT(WarningsOf(R"({"principals": {"alice": {"kernels": ["gelu"]}}})", surroundings),
+              ElementsAre(HasSubstr("bob has a token and may do nothing")));
+  EXPECT_TRUE(WarningsOf(R"({"default": {}, "principals": {"alice": {}}})", surroundings).empty());
+  EXPECT_TRUE(WarningsOf(R"({"default": {}})", {}).empty());
 }
 
 TEST(PolicyTableTest, GivesEachItsOwnAndOthersTheDefault) {
