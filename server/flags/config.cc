@@ -12,8 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
+#include "proto/common/suggest.h"
 #include "proto/common/text_lines.h"
 #include "server/flags/flag_words.h"
 #include "server/program/version.h"
@@ -55,7 +57,9 @@ CLI::Validator Between(Number least, Number most) {
 std::string CheckLogLevel(const std::string& name) {
   LogLevel level;
   if (ParseLogLevel(name, &level)) return "";
-  return "\"" + name + "\" is unknown; known: " + std::string(LogLevelNames());
+  const std::vector<std::string> known = absl::StrSplit(LogLevelNames(), ", ");
+  return absl::StrCat("\"", name, "\" is unknown; known: ", LogLevelNames(),
+                      DidYouMean(name, known));
 }
 
 std::string CheckHttpAddress(const std::string& address) {

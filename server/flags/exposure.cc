@@ -55,8 +55,8 @@ std::string GrpcWarning(const Config& config, absl::string_view grpc_version) {
   return absl::StrCat(
       "other machines can reach ", address, ", and gRPC ", grpc_version,
       " has published defects, mended in ", absl::StrJoin(kGrpcFloor, "."),
-      ": anybody who connects can use up its memory; put deploy/haproxy between it and "
-      "whoever is not trusted (SECURITY.md)");
+      ": anybody who connects can use up its memory; put HAProxy between it and whoever "
+      "is not trusted (haproxy.cfg in deploy/haproxy or /usr/share/warpcall/haproxy; SECURITY.md)");
 }
 
 }  // namespace warpcall

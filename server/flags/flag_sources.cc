@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -16,6 +17,16 @@ namespace {
 
 // A flag file has some twenty lines; whoever names a device or a log by mistake is told.
 constexpr size_t kFileBytesMax = 64 << 10;
+
+bool IsName(absl::string_view text) {
+  return !text.empty() &&
+         absl::c_all_of(text, [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
+}
+
+bool IsQuoted(absl::string_view value) {
+  return value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
+         value.back() == value.front();
+}
 
 }  // namespace
 
@@ -35,12 +46,19 @@ absl::StatusOr<std::vector<FlagSetting>> ReadFlagFile(const std::string& path) {
     const std::string name =
         absl::StrReplaceAll(absl::StripAsciiWhitespace(parts.first), {{"-", "_"}});
     if (name.empty() || parts.first.size() == line.size())
-      return absl::InvalidArgumentError(absl::StrCat(where, ": \"", line, "\" is not NAME=VALUE"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": \"", line, "\" is not NAME=VALUE",
+                       IsName(name) ? absl::StrCat("; for a switch write ", name, "=true") : ""));
     const auto [before, is_new] = seen.emplace(name, where);
     if (!is_new)
       return absl::InvalidArgumentError(
           absl::StrCat(where, ": ", name, " is given at ", before->second, " already"));
-    settings.push_back({name, std::string(absl::StripAsciiWhitespace(parts.second)), where});
+    const absl::string_view value = absl::StripAsciiWhitespace(parts.second);
+    if (IsQuoted(value))
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": the value of ", name, " is in quotes, which count as part of it; ",
+                       "write ", name, "=", value.substr(1, value.size() - 2)));
+    settings.push_back({name, std::string(value), where});
   }
   return settings;
 }

@@ -111,9 +111,15 @@ std::string FlagWords::ValueOf(absl::string_view name) const {
 }
 
 std::string FlagWords::WhereIn(absl::string_view error) const {
-  for (const FlagSetting& setting : added_)
-    if (absl::StrContains(error, absl::StrCat("--", setting.name, ":")))
-      return absl::StrCat("; it stands in ", setting.where);
+  for (const FlagSetting& setting : added_) {
+    // "--queue_limit: Value x not in range", "Could not convert: --check = x"
+    if (!absl::StrContains(error, absl::StrCat("--", setting.name, ":")) &&
+        !absl::StrContains(error, absl::StrCat("--", setting.name, " =")))
+      continue;
+    const bool has_comment = absl::StrContains(setting.value, " #");
+    return absl::StrCat("; it stands in ", setting.where,
+                        has_comment ? "; write a comment on a line of its own" : "");
+  }
   return "";
 }
 

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "proto/common/suggest.h"
 #include "server/log/log.h"
 
 namespace warpcall {
@@ -70,9 +73,11 @@ HttpReply ChangeLogLevel(const HttpRequest& request, absl::string_view peer) {
   if (!MayUseLogLevel(request, peer)) return Forbid(request, peer);
   const absl::string_view name = absl::StripAsciiWhitespace(request.body);
   LogLevel level;
+  const std::vector<std::string> known = absl::StrSplit(LogLevelNames(), ", ");
   if (!ParseLogLevel(name, &level))
     return {.status = 400,
-            .body = absl::StrCat("\"", name, "\" is unknown; known: ", LogLevelNames(), "\n")};
+            .body = absl::StrCat("\"", name, "\" is unknown; known: ", LogLevelNames(),
+                                 DidYouMean(name, known), "\n")};
   const LogLevel before = CurrentLogLevel();
   SetLogLevel(level);
   LogAlways(LogLevel::kInfo, "log level changed",

@@ -2,11 +2,25 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "proto/common/check.h"
 #include "proto/common/steady_wait.h"
 #include "server/log/log.h"
 
 namespace warpcall {
+namespace {
+
+// Returns the file that `error` names, as those of ReadSmallFile and the files' readers do: several
+// files may be read together.
+const std::string& FileOf(const Reloader::File& file, absl::string_view error) {
+  for (const std::string& watched : file.watched)
+    if (!watched.empty() && absl::StrContains(error, absl::StrCat(": ", watched, ": ")))
+      return watched;
+  return file.file;
+}
+
+}  // namespace
 
 void Reloader::Add(File file, std::function<absl::StatusOr<std::string>()> read) {
   WARPCALL_DCHECK(sources_.empty() || sources_.back()->watch == nullptr, file.flag);
@@ -68,7 +82,8 @@ bool Reloader::Read(Source* source) {
     LogAlways(LogLevel::kInfo, "read again", {{"file", source->file.file}, {"outcome", *outcome}});
   else
     LogAlways(LogLevel::kError, "reload failed: the previous version stays in force",
-              {{"file", source->file.file}, {"error", outcome.status().message()}});
+              {{"file", FileOf(source->file, outcome.status().message())},
+               {"error", outcome.status().message()}});
   return outcome.ok();
 }
 

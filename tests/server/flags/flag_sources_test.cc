@@ -42,7 +42,16 @@ TEST(ReadFlagFile, NamesWhatIsWrongAndWhere) {
     const std::string said(ReadFlagFile(file.path()).status().message());
     return absl::StartsWith(said, file.path()) ? said.substr(file.path().size()) : said;
   };
-  EXPECT_EQ(error("a=1\nnonsense\n"), ":2: \"nonsense\" is not NAME=VALUE");
+  EXPECT_EQ(error("a=1\nnonsense\n"),
+            ":2: \"nonsense\" is not NAME=VALUE; for a switch write nonsense=true");
+  EXPECT_EQ(error("--allow-shared-memory\n"),
+            ":1: \"allow-shared-memory\" is not NAME=VALUE; for a switch write "
+            "allow_shared_memory=true");
+  EXPECT_EQ(error("queue_limit 5\n"), ":1: \"queue_limit 5\" is not NAME=VALUE");
+  for (const char* quoted : {"\"debug\"", "'debug'"})
+    EXPECT_EQ(error(absl::StrCat("a=1\nlog_level = ", quoted, "\n")),
+              ":2: the value of log_level is in quotes, which count as part of it; write "
+              "log_level=debug");
   EXPECT_EQ(error("=1\n"), ":1: \"=1\" is not NAME=VALUE");
   EXPECT_TRUE(absl::StrContains(error("a=1\n\n--a=2\n"), ":3: a is given at "));
   EXPECT_TRUE(absl::StrContains(error(std::string(70'000, '#')), "65536"));
@@ -171,7 +180,20 @@ TEST(ParseConfig, SaysWhereAWrongValueStands) {
       << by_environment.said;
   const FlagFile file("\nqueue_mib=x\n");
   EXPECT_TRUE(absl::StrContains(Parse({file.flag(), "--queue_limit=1"}).said,
-                                absl::StrCat("it stands in ", file.path(), ":2")));
+                                absl::StrCat("it stands in ", file.path(), ":2\n")));
+  for (const char* name : {"queue_limit", "load_reports"}) {
+    const FlagFile commented(absl::StrCat("# yes\n", name, "=5 # five\n"));
+    const std::string said = Parse({commented.flag()}).said;
+    EXPECT_TRUE(absl::StrContains(said, absl::StrCat("it stands in ", commented.path(),
+                                                     ":2; write a comment on a line of its own\n")))
+        << said;
+  }
+}
+
+TEST(ParseConfig, ALogLevelOfOtherProgramsGetsItsNameHere) {
+  EXPECT_TRUE(absl::StrContains(Parse({"--log_level=warn"}).said,
+                                "\"warn\" is unknown; known: debug, info, warning, error; did you "
+                                "mean warning?"));
 }
 
 // Holds even if the flag for the format comes after the mistake.

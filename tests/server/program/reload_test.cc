@@ -64,6 +64,21 @@ TEST_F(ReloadTest, AFileThatHangsHoldsUpNeitherOthersNorTheEnd) {
   EXPECT_TRUE(reloader_.End(absl::InfiniteDuration()));
 }
 
+TEST_F(ReloadTest, AFailureNamesWhichOfSeveralFilesItIsAbout) {
+  reloader_.Add({.flag = "tls_cert", .file = "/a/cert", .watched = {"/a/cert", "/a/key", ""}},
+                []() -> absl::StatusOr<std::string> {
+                  return absl::InvalidArgumentError("--tls_key: /a/key: No such file");
+                });
+  ::testing::internal::CaptureStderr();
+  reloader_.Start();
+  absl::Notification done;
+  reloader_.ReadAgain([&] { done.Notify(); });
+  done.WaitForNotification();
+  EXPECT_TRUE(reloader_.End(absl::InfiniteDuration()));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("stays in force\" file=/a/key error="), std::string::npos) << said;
+}
+
 TEST_F(ReloadTest, SaysWhenAllAreRead) {
   AddHanging();
   AddQuick();
