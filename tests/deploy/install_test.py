@@ -55,7 +55,8 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(self.files("bin"), {"warpcalld", "warpcall"})
         self.assertLessEqual({"LICENSE", "README.md"}, self.files("share/doc"))
         self.assertEqual(self.files("share/warpcall"),
-                         {"warpcall.proto", "alerts.yml", "prometheus.yml", "rules.yml", "warpcall.json"})
+                         {"warpcall.proto", "alerts.yml", "prometheus.yml", "rules.yml", "warpcall.json", "haproxy.cfg",
+                          "haproxy-replicas.cfg", "haproxy-tls.cfg"})
         self.assertEqual({path.name for path in (self.root / "include/warpcall").iterdir() if path.is_dir()},
                          {"client", "proto", "v1"})
         (package,) = self.root.glob("lib/**/cmake/warpcall")
@@ -134,7 +135,8 @@ class PackagesTest(unittest.TestCase):
         server = self.contents("warpcall-server")
         self.assertLessEqual({"/usr/bin/warpcalld", "/usr/lib/systemd/system/warpcalld.service",
                               "/etc/warpcall/warpcalld.flags", "/usr/share/doc/warpcall/docs/RUNBOOK.md",
-                              "/usr/share/warpcall/prometheus/alerts.yml"}, set(server))
+                              "/usr/share/warpcall/prometheus/alerts.yml",
+                              "/usr/share/warpcall/haproxy/haproxy.cfg"}, set(server))
         self.assertEqual(server["/usr/bin/warpcalld"], "-rwxr-xr-x")
         self.assertEqual(set(self.contents("warpcall")), {"/usr/bin/warpcall"})
         development = self.contents("libwarpcall-dev")
