@@ -17,6 +17,7 @@ import grpc
 
 from . import _channel
 from ._arrays import Array
+from ._aside import Aside, cancel_aside, is_main_thread
 from ._channel import Methods, Target, call_metadata
 from ._execute import encode_extras, encode_ready
 from ._futures import CallFuture, Cancellation
@@ -106,6 +107,7 @@ class Calls:
         self._threads_max = 2 * target.connections
         self._pauses: set[threading.Timer] = set()
         self._futures: set[CallFuture] = set()
+        self._aside = Aside()
         self._home.keep(self, self._channels)
         self.small_bytes = small_bytes(target.connections)
 
@@ -136,6 +138,7 @@ class Calls:
             channel.close()
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
+        self._aside.close()
         for pause in pauses:
             if pause is not threading.current_thread():
                 pause.join()
@@ -207,7 +210,42 @@ class Calls:
         )
 
     def unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
-        methods, metadata = self._methods, call_metadata(self._metadata)
+        self._home.check()
+        metadata = call_metadata(self._metadata)
+        if not is_main_thread():
+            return self._unary(method, (message, metadata), deadline)
+        sent = message, metadata
+        return self._by_own(lambda own: self._unary(method, sent, deadline, own))
+
+    def _by_own(self, make: Callable[[Methods], Value]) -> Value:
+        """Returns what `make` returns or raises, with the main thread's methods."""
+        own = self._channels.take_own()
+
+        def work() -> Value | Error:
+            try:
+                return make(own)
+            except Error as error:
+                return error
+
+        said = self._aside.result_of(work, partial(self._channels.drop, own))
+        self._channels.keep_own(own)
+        if not isinstance(said, Error):
+            return said
+        try:
+            raise said.with_traceback(None)
+        finally:
+            del said  # its traceback leads here
+
+    def _unary(
+        self,
+        method: str,
+        sent: tuple[bytes, _channel.Metadata | None],
+        deadline: float | None,
+        own: Methods | None = None,
+    ) -> bytes:
+        """`own`: makes the call in place of the client's methods."""
+        message, metadata = sent
+        methods = self._methods if own is None else own
         failures: list[Exception] = []
         try:  # nearly always it is the only one, so all that retries take is left for later
             data: bytes = methods[method](
@@ -224,6 +262,8 @@ class Calls:
         def attempt(methods: Methods) -> bytes:
             if failures:
                 raise failures.pop()
+            if own is not None and not self._channels.reach_all(methods):
+                methods = own
             data: bytes = methods[method](message, timeout=time_left(deadline), metadata=metadata)
             return data
 
@@ -249,12 +289,24 @@ class Calls:
         metadata = call_metadata(self._metadata)
 
         def attempt(methods: Methods) -> None:
-            call = methods[method](message, timeout=time_left(deadline), metadata=metadata)
-            try:
-                for data in call:
+            begun = Cancellation()
+
+            def begin() -> Any:
+                call = methods[method](message, timeout=time_left(deadline), metadata=metadata)
+                begun.add(call)
+                return call
+
+            call = self._aside.result_of(begin, begun.cancel)
+
+            def part() -> bytes | None:
+                data: bytes | None = next(call, None)
+                return data
+
+            try:  # each part by itself: what is told of it belongs to the caller's thread
+                while (data := self._aside.result_of(part, call.cancel)) is not None:
                     parts.add(data)
             finally:  # also when Ctrl-C was pressed
-                self._home.end(call)
+                cancel_aside(partial(self._home.end, call))
 
         self._retried(attempt, deadline, lambda: not parts.begun)
         parts.check_begun()
@@ -343,6 +395,11 @@ class Calls:
         repeatable: bool = True,
     ) -> Value:
         """A call of a stream method; each attempt has a session of its own."""
+        if is_main_thread():
+            terms = dataclasses.replace(terms, cancellation=terms.cancellation or Cancellation())
+            return self._cancellable(
+                terms, lambda: self._stream(method, make_session, terms, repeatable)
+            )
 
         def attempt(methods: Methods) -> Value:
             session, call = make_session(), None
@@ -367,6 +424,12 @@ class Calls:
             return session.result()
 
         return self._retried(attempt, terms.deadline, lambda: repeatable, terms.cancellation)
+
+    def _cancellable(self, terms: Terms, work: Callable[[], Value]) -> Value:
+        """Returns what `work` returns; Ctrl-C cancels by `terms`."""
+        assert terms.cancellation is not None
+        self._home.check()
+        return self._aside.result_of(work, terms.cancellation.cancel)
 
     # ---- tensors that stay ----
 
@@ -440,25 +503,37 @@ class Calls:
         return StripedCall(request, kernel, stripes, terms.cancellation) if stripes else None
 
     def _list_kernels(self, deadline: float) -> bytes:
-        try:
-            data: bytes = self._methods[_channel.LIST_KERNELS](
-                b"", timeout=time_left(deadline), metadata=self._metadata or None
-            )
-        except grpc.RpcError as error:
-            raise make_error(self._target.refusal(error)) from None
-        return data
+        self._home.check()
+
+        def call(methods: Methods) -> bytes:
+            try:
+                data: bytes = methods[_channel.LIST_KERNELS](
+                    b"", timeout=time_left(deadline), metadata=self._metadata or None
+                )
+            except grpc.RpcError as error:
+                raise make_error(self._target.refusal(error)) from None
+            return data
+
+        return self._by_own(call) if is_main_thread() else call(self._methods)
 
     def _run_stripes(self, striped: StripedCall, terms: Terms) -> Result:
-        """Blocks; the calling thread makes one stripe's call itself."""
         future = self._new_future(terms)
+        work = partial(self._finish_stripes, striped, future, terms)
+        try:
+            return self._aside.result_of(work, future.cancel)
+        finally:
+            del future, work  # its error's traceback leads here
+
+    def _finish_stripes(self, striped: StripedCall, future: CallFuture, terms: Terms) -> Result:
+        """Blocks; the calling thread makes one stripe's call itself."""
         try:
             self._begin_stripes(striped, future, terms)
-            return future.awaited()
-        except BaseException:  # Ctrl-C may have come between the stripes
+            return future.result()
+        except BaseException:  # perhaps between the stripes
             future.cancel()
             raise
         finally:
-            del future  # its error's traceback leads here
+            del future  # as in _run_stripes
 
     def _begin_stripes(self, striped: StripedCall, future: CallFuture, terms: Terms) -> None:
         """Makes the first stripe's call; whoever ends last settles the future."""
@@ -511,12 +586,14 @@ class Calls:
                 request.own_inputs()
             terms = Terms(deadline, metadata, Cancellation())
             future = self._new_future(terms)
-            self._in_pool(lambda: self._work(future, request, terms))
+            begin = partial(self._in_pool, lambda: self._work(future, request, terms))
         else:
             terms = Terms(deadline, metadata)
             future = self._new_future(terms)
             schedule = Schedule(self._retry, self._budget)
-            self._begin(_Pending(future, request, request.encode(), terms, schedule))
+            pending = _Pending(future, request, request.encode(), terms, schedule)
+            begin = partial(self._begin, pending)
+        self._aside.result_of(begin, future.cancel)
         return future
 
     def _takes_a_thread(self, request: Request) -> bool:

@@ -268,6 +268,8 @@ class Channels:
         self.methods = self._open()
         """On the servers that say that they serve."""
         self._all = self._open(_ALL) if several else None
+        # The main thread's, and the methods beside which they were opened.
+        self._own: tuple[Methods, Methods] | None = None
 
     def _open(self, more: Options | None = None) -> Methods:
         methods = Methods([self._make(options=[*each, *(more or [])]) for each in self._options])
@@ -313,6 +315,32 @@ class Channels:
                 raise
             error.__traceback__ = None  # as in Calls._retried
         return attempt(others)
+
+    def take_own(self) -> Methods:
+        """The main thread's, for a call of one message. They go over the connections of `methods`,
+        but on channels of their own: a call that gRPC makes while a thread waits for it can only be
+        cancelled by closing its channel. keep_own or drop follows."""
+        with self._lock:
+            if self._renewal == math.inf:
+                return self.methods  # closed, as gRPC will say
+            kept, self._own = self._own, None
+            if kept is None or kept[1] is not self.methods:
+                return self._open()
+            return kept[0]
+
+    def keep_own(self, own: Methods) -> None:
+        """The call is over; the next one takes the same."""
+        with self._lock:
+            self._own = own, self.methods
+
+    def drop(self, own: Methods) -> None:
+        """Cancels the call, if it is under way."""
+        for channel in own.channels:
+            channel.close()
+
+    def reach_all(self, methods: Methods) -> bool:
+        """True for the methods on servers of any health."""
+        return methods is self._all
 
     def end(self) -> list[Any]:
         """All of gRPC's channels, to be closed, also those that others replaced while they had

@@ -12,7 +12,6 @@ import dataclasses
 import importlib
 import importlib.util
 import os
-import threading
 import time
 import warnings
 from collections.abc import Mapping
@@ -21,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from ._arrays import NDARRAY, WIRE_DTYPES, Array, array_type_name, as_type, copy_into, plain
+from ._aside import is_main_thread
 from ._calls import CLOSED, Calls, Terms, check_timeout
 from ._channel import Target, call_metadata
+from ._futures import Cancellation
 from ._messages import DATA_TYPE_NUMBERS, encode_attributes
 from ._proto import DATA_TYPES, LaunchInfo, Timing
 from ._request import Request
@@ -160,16 +161,10 @@ class FastCalls(Calls):
             return super().run(request)
         terms = Terms(self.deadline(request.timeout), call_metadata(()))
         # A thread that is in a large call cannot be interrupted; the main one has to be for Ctrl-C.
-        if request.nbytes < self.small_bytes or not _is_main_thread():
+        if request.nbytes < self.small_bytes or not is_main_thread():
             return self._attempts(request, terms)
-        future = self.submit(request)
-        try:
-            return future.awaited()
-        except BaseException:
-            future.cancel()
-            raise
-        finally:
-            del future  # its error's traceback leads here
+        terms = dataclasses.replace(terms, cancellation=Cancellation())
+        return self._cancellable(terms, lambda: self._attempts(request, terms))
 
     def _is_native(self, request: Request) -> bool:
         return request.repeatable and not request.stays
@@ -220,10 +215,6 @@ class FastCalls(Calls):
 def _number(value: object) -> Any:
     """Numbers of NumPy are none to the module."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 def _plain(attributes: Mapping[str, object]) -> dict[str, object]:

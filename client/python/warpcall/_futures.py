@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any
 
+from ._aside import cancel_aside
 from ._process import Home
 from ._result import Result
 from .errors import Error
-
-# Too short for a person pressing Ctrl-C to notice.
-_LOOK_SECONDS = 0.2
 
 
 class Cancellation:
@@ -71,7 +69,7 @@ class CallFuture(Future[Result]):
         super().cancel()
         self.set_running_or_notify_cancel()  # wakes concurrent.futures.wait and as_completed
         if abort is not None:
-            abort()
+            cancel_aside(abort)
         return True
 
     def result(self, timeout: float | None = None) -> Result:
@@ -92,16 +90,6 @@ class CallFuture(Future[Result]):
         return super().exception(timeout)
 
     # ---- for the client ----
-
-    def awaited(self) -> Result:
-        """As result. Ctrl-C always ends it: a signal that comes between Python's last look and the
-        sleep of a thread does not wake that thread."""
-        try:
-            while not self.done():
-                wait((self,), _LOOK_SECONDS)
-            return self.result()
-        finally:
-            del self  # as in result
 
     def on_cancel(self, abort: Callable[[], Any]) -> None:
         """Sets the function that aborts the current attempt; called at once after the end."""

@@ -362,7 +362,7 @@ class CancelTest(unittest.TestCase):
                    "def waits():\n"
                    "    at = sys._current_frames()[threading.main_thread().ident]\n"
                    "    line = linecache.getline(at.f_code.co_filename, at.f_lineno)\n"
-                   "    while at and at.f_code.co_name not in ('_next', 'awaited'): at = at.f_back\n"
+                   "    while at and at.f_code.co_name not in ('result_of',): at = at.f_back\n"
                    "    return at is not None or 'next_event' in line or '_native.' in line\n"
                    "def press():\n"
                    "    sys.stdin.readline()\n"

@@ -369,7 +369,7 @@ class EndsTest(unittest.TestCase):
                    "client = warpcall.connect(sys.argv[1], connections=4)\n"
                    "def waits():\n"
                    "    at = sys._current_frames()[threading.main_thread().ident]\n"
-                   "    while at and at.f_code.co_name not in ('result', 'awaited'): at = at.f_back\n"
+                   "    while at and at.f_code.co_name not in ('result_of',): at = at.f_back\n"
                    "    return at is not None\n"
                    "def press():\n"
                    "    sys.stdin.readline()\n"
