@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 import importlib.util
 import os
+import re
 import time
 import warnings
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ from ._messages import DATA_TYPE_NUMBERS, encode_attributes
 from ._proto import DATA_TYPES, LaunchInfo, Timing
 from ._request import Request
 from ._result import NO_OUTPUTS, Ceiling, Result, bad_response
-from ._retry import Retry
+from ._retry import Retry, Schedule
 from ._version import CHECKOUT, VERSION
 from .errors import Cancelled, Refusal, make_error
 
@@ -41,6 +42,11 @@ _STRIPED_BYTES_MAX = 1 << 30
 _THREADS_MAX = 256
 # Keeps a deadline that has passed from looking like no deadline at all.
 _SECONDS_MIN = 1e-9
+# What gRPC says of a connection that was lost while a call was under way.
+_BROKEN_OFF = re.compile(
+    r"Socket closed|recvmsg:|sendmsg:|Connection reset|Broken pipe|keepalive|ping timeout"
+    r"|the call was broken off"
+)
 _DTYPES = {number: WIRE_DTYPES[name] for number, name in DATA_TYPES.items()}
 
 
@@ -178,18 +184,37 @@ class FastCalls(Calls):
     def _attempts(self, request: Request, terms: Terms) -> Result:
         if not self._is_native(request):
             return super()._attempts(request, terms)
+        schedule = Schedule(self._retry, self._budget)
+        while True:
+            answer = self._attempt(request, terms)
+            pause = self._pause_of(answer, schedule, terms)
+            if pause is None:
+                break
+            stop = self._closed if terms.cancellation is None else terms.cancellation.event
+            if stop.wait(pause):
+                raise Cancelled(CLOSED if self.closed else "the call was cancelled")
+        self._check(answer)
+        return _finished(request, answer)
+
+    def _pause_of(self, answer: Any, schedule: Schedule, terms: Terms) -> float | None:
+        """Before the call is made again, in seconds; None: it ends with `answer`. The module tries
+        again whatever it may, but for a stream that had begun: it can't read a caller's functions
+        twice. Arrays it can."""
+        if type(answer) is not _module.Refusal or not _BROKEN_OFF.match(answer.message):
+            return None
+        return schedule.next(answer.code, answer.pushback, time.monotonic(), terms.deadline)
+
+    def _attempt(self, request: Request, terms: Terms) -> Any:
         cancellation = terms.cancellation
         ended_by = None
         if cancellation is not None:
             ended_by = _module.Cancellation(self._native)
             cancellation.add(ended_by)
         try:
-            answer = self._answer(request, terms, ended_by)
+            return self._answer(request, terms, ended_by)
         finally:
             if cancellation is not None:
                 cancellation.discard(ended_by)
-        self._check(answer)
-        return _finished(request, answer)
 
     def _answer(self, request: Request, terms: Terms, ended_by: Any) -> Any:
         call = request.call

@@ -188,6 +188,23 @@ class ValuesTest(unittest.TestCase):
                 with self.assertRaisesRegex(warpcall.NotFound, "a stream"):
                     call()
 
+    def test_a_stream_that_was_cut_is_made_again(self):
+        calls = []
+
+        def cut(requests, context):
+            calls.append(len(calls))
+            if len(calls) == 1:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+            context.abort(grpc.StatusCode.NOT_FOUND, "a second time")
+
+        x = np.zeros(_fast.STREAM_BYTES // 4, np.float32)
+        with FakeServer(Script(), cut) as server, warpcall.connect(server.address, retry=QUICK) as client:
+            for call in (lambda: client.identity(x), lambda: client.submit("identity", x).result(60)):
+                calls.clear()
+                with self.assertRaisesRegex(warpcall.NotFound, "a second time"):
+                    call()
+                self.assertEqual(len(calls), 2)
+
     def test_out_is_written_where_it_lies(self):
         x = np.random.default_rng(SEED).standard_normal((33, 65), np.float32)
         for out in (np.empty_like(x), np.empty(x.T.shape, np.float32).T, x.astype(">f4")):
