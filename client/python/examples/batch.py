@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("kernel")
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("target", type=pathlib.Path)
-    parser.add_argument("--server", default="127.0.0.1:8470")
+    parser.add_argument("--server")
     parser.add_argument("--window", type=int, default=8)
     options = parser.parse_args()
     paths = sorted(options.source.glob("*.npy"))

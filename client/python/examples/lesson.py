@@ -70,7 +70,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--server", default="127.0.0.1:8470")
+    parser.add_argument("--server")
     parser.add_argument("--shape", default="4096x4096")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", default="")

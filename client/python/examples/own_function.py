@@ -27,7 +27,7 @@ def in_numpy(x: Any, gate: Any, weight: Any) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--server", default="127.0.0.1:8470")
+    parser.add_argument("--server")
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--columns", type=int, default=4096)
     options = parser.parse_args()

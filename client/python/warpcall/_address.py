@@ -28,6 +28,10 @@ def parse_address(address: str) -> str:
     """An address as gRPC takes it: a host, an IPv4 or an IPv6 address, the latter in brackets where
     a port follows, which otherwise is 8470; unix:/path; or with another of gRPC's schemes. Raises
     InvalidArgument for what is none of these."""
+    if not isinstance(address, str):
+        raise InvalidArgument(
+            f"the address is {address!r}; it must be text: host, host:port or unix:/path"
+        )
     if not address:
         raise InvalidArgument("the address is empty; it is host, host:port or unix:/path")
     if address.startswith(_UNIX):

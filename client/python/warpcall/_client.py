@@ -49,9 +49,10 @@ from ._request import (
     free_request,
     inputs_of,
     keep_ttl_ns,
+    of_batch,
     put_of,
 )
-from ._residents import Resident
+from ._residents import Resident, by_handle
 from ._result import Result
 from ._retry import Retry
 from .errors import InvalidArgument
@@ -187,9 +188,10 @@ class Client(KernelMethods):
             with counting(progress, length_of(batches), kernel) as advance:
                 # With a window of one nothing is under way when the next batch is asked for.
                 reused = window > 1 and not are_the_callers(batches)
-                for batch in batches:
+                for number, batch in enumerate(batches):
                     call, rest = call_of(kernel, options)
-                    request = self._request(call, inputs_of(batch), rest)
+                    with of_batch(number):
+                        request = self._request(call, inputs_of(batch), rest)
                     pending.append(self._calls.submit(request, reused))
                     if len(pending) >= window:
                         yield pending.popleft().result()
@@ -294,9 +296,15 @@ class Client(KernelMethods):
 
     def tensors(self, *, timeout: float | None = None) -> Tensors[Resident]:
         """Returns the caller's tensors on the server as Residents, oldest first; prints as a table.
-        Without tokens or certificates all callers are one. These Residents have no source."""
+        Without tokens or certificates all callers are one. Each row is an input of calls. These
+        Residents have no source."""
         data = self._calls.unary(_channel.LIST_TENSORS, b"", self._calls.deadline(timeout))
         return Tensors(map(self._resident, decoded(ListTensorsResponse, data).tensors))
+
+    def resident(self, handle: str, *, timeout: float | None = None) -> Resident:
+        """Returns a tensor of the caller's on the server by its handle, which another program put
+        there or kept. Raises NotFound if `tensors()` has none of that handle."""
+        return by_handle(handle, self.tensors(timeout=timeout))
 
     def _get(self, resident: Resident, timeout: float | None) -> Array:
         return self._calls.get(resident, self._calls.terms(timeout))

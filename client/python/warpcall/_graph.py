@@ -30,6 +30,7 @@ from .errors import NO_METHOD, InvalidArgument, NotFound, Unimplemented
 
 INPUTS_MAX, STEPS_MAX = 64, 256
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+_NOT_OF_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 # Leaves a name that is made up room for a number: "_256".
 _BASE_CHARACTERS_MAX = 59
 # Options of a function's calls and profiles, which are no inputs.
@@ -275,8 +276,8 @@ class Graph(GraphKernelMethods):
         for value, wish in unnamed:
             if value.name:
                 continue
-            fits = _NAME.fullmatch(wish) and len(wish) <= _BASE_CHARACTERS_MAX
-            base = wish if fits else "input"
+            wish = _NOT_OF_NAMES.sub("_", wish)[:_BASE_CHARACTERS_MAX]
+            base = wish if _NAME.fullmatch(wish) else "input"
             value.name, number = base, 2
             while value.name in taken:
                 value.name, number = f"{base}_{number}", number + 1
@@ -343,7 +344,7 @@ class GraphFunction:
     def __call__(
         self,
         /,
-        *,
+        *unnamed: Any,
         step_times: bool = False,
         device: str = "",
         request_id: str = "",
@@ -351,6 +352,9 @@ class GraphFunction:
         **inputs: Any,
     ) -> Any:
         """As the class says."""
+        if unnamed:
+            named = ", ".join(f"{name}=..." for name in self.inputs)
+            raise TypeError(f"a graph takes its inputs by name: f({named})")
         items = self._items(inputs)
         head = self._encoded
         for number, text in ((4, device), (5, request_id)):
@@ -395,6 +399,10 @@ class GraphFunction:
         """The inputs of a call. Raises TypeError unless they are those that the graph has."""
         own = self._plan.inputs
         for name in inputs:
+            if name in ("keep", "keep_ttl") and name not in own:
+                raise TypeError(
+                    f"{name} is no input; g.output(..., keep=True) keeps an output on the server"
+                )
             if name not in own:
                 raise TypeError(f'the graph has no input "{name}"; it has {_listed(own)}')
         missing = [name for name in own if name not in inputs]

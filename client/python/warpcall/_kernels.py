@@ -58,20 +58,45 @@ def _method(kernel: KernelInfo) -> Callable[..., Any]:
 
     # As on the command line: warpcall fused EXPRESSION, then inputs, which are no text.
     first = next((a.name for a in kernel.attributes if a.required), None)
+    own = {a.name for a in kernel.attributes}
+    names = [each for each in kernel.input_names if each not in own]
 
     def method(self: Any, /, *inputs: Any, **options: Any) -> Any:
         for real in reals:  # a whole number is one of them: epsilon=1
             if type(options.get(real)) is int:
                 options[real] = float(options[real])
+        for each in names:
+            if each in options:
+                raise InvalidArgument(
+                    f"{each} is an input: pass it by position, {name}({', '.join(names)})"
+                )
         if first is not None and inputs and isinstance(inputs[0], (str, Fused)):
             if first in options:
                 raise InvalidArgument(f"{first} is given twice: {inputs[0]!r}, {options[first]!r}")
             options[first], inputs = inputs[0], inputs[1:]
+        elif name == "fused" and inputs and callable(inputs[0]) and not hasattr(inputs[0], "shape"):
+            raise InvalidArgument(
+                f"{getattr(inputs[0], '__name__', inputs[0])} is a plain function: decorate it"
+                " with @warpcall.fuse"
+            )
         return self.run(name, *inputs, **options)
 
-    method.__name__, method.__doc__ = name, kernel.summary
+    method.__name__, method.__doc__ = name, _doc_of(kernel)
     method.__qualname__ = f"{KernelMethods.__name__}.{name}"
     return method
+
+
+def _doc_of(kernel: KernelInfo) -> str:
+    """For help(): the inputs and the attributes."""
+    lines = [kernel.summary, "", f"Inputs, by position: {', '.join(kernel.input_names)}."]
+    if kernel.attributes:
+        lines.append("Attributes, by name:")
+    for each in kernel.attributes:
+        default = "required" if each.required else f"default {each.default_value!r}"
+        allowed = each.allowed_values
+        choices = f"; one of {', '.join(map(repr, allowed))}" if allowed else ""
+        lines.append(f"    {each.name} ({default}): {each.summary}{choices}")
+    return "\n".join([*lines, "Options: those of Client.run."])
 
 
 # Those that are known, as methods of their own: what __getattr__ finds costs a microsecond more.

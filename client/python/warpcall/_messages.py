@@ -63,9 +63,10 @@ def encode_attribute(name: str, value: object) -> bytes:
         return wire.double_field(3, value)
     if isinstance(value, str):
         return wire.bytes_field(4, value.encode())
-    raise InvalidArgument(
-        f"attribute {name} is a {type(value).__name__}; it must be a bool, int, float or str"
-    )
+    said = f"attribute {name} is a {type(value).__name__}; it must be a bool, int, float or str"
+    if hasattr(value, "shape"):
+        said += f". If {name} is an input, pass it by position"
+    raise InvalidArgument(said)
 
 
 def encode_attributes(number: int, attributes: Mapping[str, object]) -> bytes:

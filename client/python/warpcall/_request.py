@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
@@ -185,7 +186,7 @@ class Request:
         self.call = with_expressions(call, len(inputs))
         self.keeps = call.keep_ttl_ns is not None
         dtype = options.dtype
-        self.inputs: list[Input] = [_input_of(x, dtype) for x in inputs]
+        self.inputs: list[Input] = _inputs_of(inputs, dtype)
         self.residents = [item for item in self.inputs if isinstance(item, ResidentBase)]
         self.misfit: type[Error] = InvalidArgument
         """Raised when the result does not fit `out`."""
@@ -275,6 +276,18 @@ def _input_of(x: object, dtype: object) -> Input:
     return x if isinstance(x, (Blocks, Operand, ResidentBase)) else to_operand(x, dtype)
 
 
+def _inputs_of(inputs: Sequence[object], dtype: object) -> list[Input]:
+    """Raises InvalidArgument, which names the input by its number where there are several."""
+    items: list[Input] = []
+    try:
+        items.extend(_input_of(x, dtype) for x in inputs)
+    except InvalidArgument as error:
+        if len(inputs) == 1:
+            raise
+        raise InvalidArgument(f"input {len(items)}: {error.message}") from None
+    return items
+
+
 def free_request(tensors: Sequence[object]) -> FreeRequest:
     """Of Residents, kept results and handles. No call uses such a Resident from now on."""
     handles: list[str] = []
@@ -294,6 +307,15 @@ def free_request(tensors: Sequence[object]) -> FreeRequest:
 def inputs_of(batch: Any) -> tuple[Any, ...]:
     """Returns the inputs of one batch for map: `batch` itself if it is a tuple."""
     return batch if _is_tuple(batch) else (batch,)
+
+
+@contextlib.contextmanager
+def of_batch(number: int) -> Generator[None, None, None]:
+    """InvalidArgument that is raised meanwhile names the batch of map."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise InvalidArgument(f"batch {number}: {error.message}") from None
 
 
 def are_the_callers(batches: object) -> bool:

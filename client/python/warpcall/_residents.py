@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
+import numbers
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from ._arrays import Array, empty
 from ._format import binary_bytes
 from ._messages import DATA_TYPE_NUMBERS
 from ._proto import PutResponse, TensorInfo, TensorSpec
-from .errors import DeadlineExceeded, Error, InvalidArgument
+from .errors import DeadlineExceeded, Error, InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     from ._request import Put
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 # A tensor that is lost again within this time of being put again stays lost.
 _RESTORED_SECONDS_MIN = 60.0
 _TTL_SECONDS_MAX = 9e9  # of 64 bits of nanoseconds
+AnyResident = TypeVar("AnyResident", bound="ResidentBase")
 
 
 class ResidentBase:
@@ -113,6 +116,12 @@ class ResidentBase:
         ns = self._info.expires_unix_ns
         return datetime.datetime.fromtimestamp(ns / 1e9, datetime.timezone.utc) if ns else None
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} can't be pickled: send its handle and, in the other process,"
+            " gpu.resident(handle)"
+        )
+
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(f"{self!r} is on the server: get() returns the array")
 
@@ -160,9 +169,10 @@ class ResidentBase:
             if source is None:
                 return "the client can't put it again because it keeps no copy of the content"
             if now < self._restorable_at:
+                named = f" ({self.label!r})" if self.label else ""
                 return (
-                    "the client tries once a minute to put it again, and last did so less than 60 s"
-                    " ago"
+                    f"the client tries once a minute to put it again{named}, and last did so less"
+                    f" than 60 s ago; it may in {math.ceil(self._restorable_at - now)} s"
                 )
             self._restorable_at = now + _RESTORED_SECONDS_MIN
             response = put(source)
@@ -215,11 +225,21 @@ class Resident(ResidentBase):
                 raise
 
 
+def by_handle(handle: str, tensors: Sequence[AnyResident]) -> AnyResident:
+    """Raises NotFound where none of the tensors has the handle."""
+    for resident in tensors:
+        if resident.handle == handle:
+            return resident
+    raise NotFound(f"the server has no tensor of the handle {handle!r} for this caller")
+
+
 def ttl_ns(name: str, seconds: float | None) -> int:
     """A time to live in nanoseconds; 0, which is the server's own, for None. Raises InvalidArgument
     for what is no time."""
     if seconds is None:
         return 0
+    if not isinstance(seconds, numbers.Real):
+        raise InvalidArgument(f"{name} is {seconds!r}; it must be a number of seconds, or None")
     if not 0 < seconds <= _TTL_SECONDS_MAX:
         raise InvalidArgument(f"{name} is {seconds} s; it must be over 0 and at most 9e9")
     return max(1, round(seconds * 1e9))

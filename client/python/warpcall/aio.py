@@ -81,9 +81,10 @@ from ._request import (
     free_request,
     inputs_of,
     keep_ttl_ns,
+    of_batch,
     put_of,
 )
-from ._residents import ResidentBase
+from ._residents import ResidentBase, by_handle
 from ._result import Result, ready_result
 from ._retry import Budget, Retry, Schedule
 from .errors import Cancelled, Error, InvalidArgument, NotFound, Unimplemented, make_error
@@ -198,9 +199,12 @@ class Client(AsyncKernelMethods):
         try:
             with counting(progress, length_of(batches), kernel) as advance:
                 reused = window > 1 and not are_the_callers(batches)
+                number = 0
                 async for batch in _each(batches):
                     call, rest = call_of(kernel, options)
-                    request = self._request(call, inputs_of(batch), rest)
+                    with of_batch(number):
+                        request = self._request(call, inputs_of(batch), rest)
+                    number += 1
                     pending.append(asyncio.create_task(self._prepared(request, reused)))
                     if len(pending) >= window:
                         yield await pending.popleft()
@@ -303,6 +307,10 @@ class Client(AsyncKernelMethods):
         """As `warpcall.Client.tensors`."""
         data = await self._unary(_channel.LIST_TENSORS, b"", self._deadline(timeout))
         return Tensors(map(self._resident, decoded(ListTensorsResponse, data).tensors))
+
+    async def resident(self, handle: str, *, timeout: float | None = None) -> Resident:
+        """As `warpcall.Client.resident`."""
+        return by_handle(handle, await self.tensors(timeout=timeout))
 
     async def _get(self, resident: Resident, timeout: float | None) -> Array:
         return await self._in_thread(timeout, lambda calls, terms: calls.get(resident, terms))

@@ -205,7 +205,7 @@ class GraphTest(unittest.TestCase):
             g.output(g.identity(g._inputs["x"]))
         g.build()(aw0=X, aw1=X, an2=X, ax3=X, x=X)
         names = [each.name for each in self.server.requests[0].inputs if each.tensor.handle]
-        self.assertEqual(names, ["w1", "w1_2", "input", "x_2"])
+        self.assertEqual(names, ["w1", "w1_2", "no_name", "x_2"])
 
     def test_inputs_of_every_type(self):
         with self.gpu.graph() as g:
