@@ -234,7 +234,8 @@ class FastCalls(Calls):
         if type(answer) is _module.Refusal:
             if self.closed:
                 raise Cancelled(CLOSED)
-            raise make_error(Refusal(answer.code, answer.message, answer.pushback))
+            said = (answer.code, answer.message, answer.pushback)
+            raise make_error(Refusal(*said, request_id=answer.request_id))
 
 
 def _number(value: object) -> Any:
