@@ -320,18 +320,16 @@ class Channels:
         """The main thread's, for a call of one message. They go over the connections of `methods`,
         but on channels of their own: a call that gRPC makes while a thread waits for it can only be
         cancelled by closing its channel. keep_own or drop follows."""
-        with self._lock:
-            if self._renewal == math.inf:
-                return self.methods  # closed, as gRPC will say
-            kept, self._own = self._own, None
-            if kept is None or kept[1] is not self.methods:
-                return self._open()
+        kept, self._own = self._own, None  # the main thread alone
+        if kept is not None and kept[1] is self.methods:
             return kept[0]
+        with self._lock:
+            # After the end: closed, as gRPC will say.
+            return self.methods if self._renewal == math.inf else self._open()
 
     def keep_own(self, own: Methods) -> None:
         """The call is over; the next one takes the same."""
-        with self._lock:
-            self._own = own, self.methods
+        self._own = own, self.methods
 
     def drop(self, own: Methods) -> None:
         """Cancels the call, if it is under way."""
