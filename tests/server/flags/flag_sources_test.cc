@@ -181,6 +181,9 @@ TEST(ParseConfig, SaysWhereAWrongValueStands) {
   const FlagFile file("\nqueue_mib=x\n");
   EXPECT_TRUE(absl::StrContains(Parse({file.flag(), "--queue_limit=1"}).said,
                                 absl::StrCat("it stands in ", file.path(), ":2\n")));
+}
+
+TEST(ParseConfig, ACommentBehindAValueBelongsOnALineOfItsOwn) {
   for (const char* name : {"queue_limit", "load_reports"}) {
     const FlagFile commented(absl::StrCat("# yes\n", name, "=5 # five\n"));
     const std::string said = Parse({commented.flag()}).said;
