@@ -261,7 +261,8 @@ TEST_F(PushTest, TheServersLimitIsATimeoutAndCountsFromTheQueuesEnd) {
   pushed.status = first->Finish();
   ASSERT_THAT(second.events, SizeIs(2)) << second.status.error_message();
   EXPECT_EQ(second.events[0].queued().before(), 1);
-  for (const Pushed* each : {&pushed, &second}) {
+  const Pushed* const both[] = {&pushed, &second};
+  for (const Pushed* each : both) {
     ASSERT_TRUE(each->status.ok()) << each->status.error_message();
     EXPECT_EQ(each->verdict().status(), "TIMEOUT");
     EXPECT_THAT(each->verdict().reason(),
