@@ -235,10 +235,12 @@ class Methods:
     """The service's methods on channels that take turns. Requests and answers are bytes. The
     channels live as long as this, or a call that they make."""
 
-    __slots__ = ("__weakref__", "_stubs", "_turn", "channels")
+    __slots__ = ("__weakref__", "_stubs", "_turn", "beside", "channels")
 
     def __init__(self, channels: list[Any]) -> None:
         self.channels = channels
+        self.beside: Methods | None = None
+        """Methods over the same connections, if these are the main thread's."""
         self._stubs = [
             {
                 **{name: channel.stream_stream(name) for name in _STREAMS},
@@ -268,8 +270,7 @@ class Channels:
         self.methods = self._open()
         """On the servers that say that they serve."""
         self._all = self._open(_ALL) if several else None
-        # The main thread's, and the methods beside which they were opened.
-        self._own: tuple[Methods, Methods] | None = None
+        self._own: Methods | None = None
 
     def _open(self, more: Options | None = None) -> Methods:
         methods = Methods([self._make(options=[*each, *(more or [])]) for each in self._options])
@@ -321,15 +322,18 @@ class Channels:
         but on channels of their own: a call that gRPC makes while a thread waits for it can only be
         cancelled by closing its channel. keep_own or drop follows."""
         kept, self._own = self._own, None  # the main thread alone
-        if kept is not None and kept[1] is self.methods:
-            return kept[0]
+        if kept is not None and kept.beside is self.methods:
+            return kept
         with self._lock:
-            # After the end: closed, as gRPC will say.
-            return self.methods if self._renewal == math.inf else self._open()
+            if self._renewal == math.inf:
+                return self.methods  # closed, as gRPC will say
+            own = self._open()
+            own.beside = self.methods  # when these are replaced, so is own
+            return own
 
     def keep_own(self, own: Methods) -> None:
         """The call is over; the next one takes the same."""
-        self._own = own, self.methods
+        self._own = own
 
     def drop(self, own: Methods) -> None:
         """Cancels the call, if it is under way."""
