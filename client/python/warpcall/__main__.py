@@ -21,7 +21,7 @@ import os
 import pathlib
 import sys
 
-from . import Benchmark, Client, Error, InvalidArgument, Push, __version__, connect
+from . import Benchmark, Client, Error, InvalidArgument, Push, Unavailable, __version__, connect
 from ._channel import DEFAULT_ADDRESS, SERVER_VARIABLE
 from ._format import table
 from ._push import PushOptions, encode_push, facts_of, manifest_in
@@ -116,7 +116,7 @@ def _push_json(report: Push, options: argparse.Namespace, error: BaseException |
     facts = facts_of(options.manifest_json or "", options.code)
     said = None
     if error is not None:
-        said = {"code": _code_of(error), "message": _message_of(error)}
+        said = _error_json(error)
     return {
         "file": options.source,
         "name": facts.get("name"),
@@ -199,10 +199,22 @@ def _message_of(error: BaseException) -> str:
     return error.message if isinstance(error, Error) else str(error)
 
 
+def _error_json(error: BaseException) -> dict[str, Any]:
+    """As `warpcall --json` has it: whether the same call may succeed later, and the log's id."""
+    after = error.retry_after if isinstance(error, Error) else None
+    return {
+        "code": _code_of(error),
+        "message": _message_of(error),
+        "retryable": after is not None or isinstance(error, Unavailable),
+        "retry_after_ms": None if after is None else round(after * 1000),
+        "request_id": (isinstance(error, Error) and error.request_id) or None,
+    }
+
+
 def _fail(error: BaseException, options: argparse.Namespace, status: int) -> int:
     """Prints why the command ended. Returns `status`."""
     if options.json:
-        said = {"code": _code_of(error), "message": _message_of(error), "exit_status": status}
+        said = {**_error_json(error), "exit_status": status}
         print(json.dumps({"error": said}), file=sys.stderr)
     else:
         print(str(error) or _message_of(error), file=sys.stderr)
