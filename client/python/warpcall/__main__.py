@@ -20,6 +20,7 @@ import json
 import os
 import pathlib
 import sys
+from typing import Any
 
 from . import Benchmark, Client, Error, InvalidArgument, Push, Unavailable, __version__, connect
 from ._channel import DEFAULT_ADDRESS, SERVER_VARIABLE

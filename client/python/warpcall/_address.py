@@ -218,5 +218,6 @@ def _no_server(address: str, cause: str) -> str:
     if cause == "Connection refused":
         return f"no server listens on {where} (connection refused): is warpcalld running there?"
     # As a server with TLS ends a connection without it, or without the certificate that it wants.
-    hint = "; does it have TLS, or want a client's certificate, or another?" if cause == _CLOSED else ""
+    doubt = "; does it have TLS, or want a client's certificate, or another?"
+    hint = doubt if cause == _CLOSED else ""
     return f"can't connect to {where}: {cause}{hint}"
