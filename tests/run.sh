@@ -45,10 +45,12 @@ skip() {
 
 # configure FOLDER CMAKE-OPTION...
 configure() {
-  local folder=$1
+  local folder=$1 launcher=("${launchers[@]}")
   shift
+  # Another launcher would compile all of it again, as after quickstart.sh, which has none.
+  [[ ! -f build/$folder/CMakeCache.txt ]] || launcher=()
   run_logged "$logs/$folder-configure.log" \
-    cmake -B "build/$folder" -DWARPCALL_BUILD_TESTS=ON "${launchers[@]}" "$@"
+    cmake -B "build/$folder" -DWARPCALL_BUILD_TESTS=ON "${launcher[@]}" "$@"
 }
 
 # build FOLDER TARGET...: behind the tests that run beside it.
