@@ -237,8 +237,9 @@ TEST_F(LogLevelTest, UnknownNamesAndOtherMethodsChangeNothing) {
     const httplib::Result reply = ClientOf(*server).Put("/log_level", name, "text/plain");
     ASSERT_TRUE(reply);
     EXPECT_EQ(reply->status, 400) << name;
-    EXPECT_EQ(reply->body,
-              std::string("\"") + name + "\" is unknown; known: debug, info, warning, error\n");
+    EXPECT_THAT(reply->body,
+                ::testing::StartsWith(std::string("\"") + name +
+                                      "\" is unknown; known: debug, info, warning, error"));
   }
   const httplib::Result post = ClientOf(*server).Post("/log_level", "debug", "text/plain");
   ASSERT_TRUE(post);

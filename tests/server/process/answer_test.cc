@@ -218,6 +218,7 @@ TEST(RoleTest, EveryFlagComesBackFromItsWords) {
                              .traceparent = "00-1-2-01",
                              .in_parts = true,
                              .deadline_ns = -5,
+                             .limit_ns = 9,
                              .unavailable_rows = {"3:no --such=thing, here", "7:"},
                              .push_run_ns = 7,
                              .gpu_architecture = 90,
@@ -234,7 +235,7 @@ TEST(RoleTest, EveryFlagComesBackFromItsWords) {
     const auto read = ParseRoleFlags(role, absl::MakeConstSpan(words).subspan(1));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(ToWords(*read), words);
-    EXPECT_EQ(words.size(), 22u);  // the role, and two of unavailable_rows
+    EXPECT_EQ(words.size(), 23u);  // the role, and two of unavailable_rows
     EXPECT_EQ(read->unavailable_rows, flags.unavailable_rows);
     EXPECT_EQ(read->rows, flags.rows);
   }
@@ -242,9 +243,9 @@ TEST(RoleTest, EveryFlagComesBackFromItsWords) {
 
 TEST(RoleTest, WhatIsNotGivenIsNotSaid) {
   EXPECT_EQ(ToWords({.role = Role::kCompiler}),
-            (Words{"compiler", "--deadline_ns=9223372036854775807", "--push_run_ns=0",
-                   "--gpu_architecture=0", "--gpu_multiprocessors=0", "--gpu_shared_memory=0",
-                   "--lanes=1"}));
+            (Words{"compiler", "--deadline_ns=9223372036854775807", "--limit_ns=0",
+                   "--push_run_ns=0", "--gpu_architecture=0", "--gpu_multiprocessors=0",
+                   "--gpu_shared_memory=0", "--lanes=1"}));
 }
 
 TEST(RoleTest, AServersCommandLineNamesNoRole) {

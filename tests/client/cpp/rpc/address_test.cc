@@ -83,8 +83,8 @@ TEST(ExplainConnectionTest, EachCauseHasItsSentence) {
                 "10.0.0.1:1"),
       "can't connect to 10.0.0.1:1: No route to host");
   EXPECT_EQ(Explained(failed + "ipv4:10.0.0.1:1: Socket closed", "h:1"),
-            "can't connect to h:1: Socket closed; does it have TLS, or want a client's certificate "
-            "of its own authority?");
+            "can't connect to h:1: Socket closed; does it have TLS, or want a client's "
+            "certificate, or another?");
   EXPECT_THAT(Explained("empty address list: ", "h:1"), HasSubstr("with these TLS files"));
   EXPECT_EQ(Explained("DNS resolution failed for nosuch:8470: C-ares status is not ARES_SUCCESS "
                       "qtype=A name=nosuch is_balancer=0: Domain name not found",
