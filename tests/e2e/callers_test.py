@@ -399,7 +399,7 @@ class CallersTest(AccessCase):
                 ("it has no token", [f"--token_file={empty}"]),
                 ("line 1: the token of alice has 5000 bytes; it has to be 1 to 4096",
                  [f"--token_file={long}"]),
-                ("line 2: the token of bob stands there twice", [f"--token_file={twice}"])]:
+                ("line 2: the token of bob is also that of alice, on line 1", [f"--token_file={twice}"])]:
             with self.subTest(flags=flags):
                 self.assert_does_not_start(text, *flags)
 
