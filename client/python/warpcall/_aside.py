@@ -8,7 +8,10 @@ thread starts, iterates and cancels no call of grpcio's: it only waits, on a loc
 from __future__ import annotations
 
 import _thread
+import atexit
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
@@ -18,6 +21,8 @@ from .errors import Error
 # Too short for a person pressing Ctrl-C to notice. Waits without an end would miss a signal that
 # comes between Python's last look and the sleep of the thread.
 _LOOK_SECONDS = 0.2
+# For calls that Ctrl-C has ended, when the interpreter ends.
+_END_SECONDS = 5.0
 Value = TypeVar("Value")
 
 
@@ -28,7 +33,9 @@ def is_main_thread() -> bool:
 def cancel_aside(abort: Callable[[], Any]) -> None:
     """Calls `abort`, which cancels calls of grpcio's, on a thread where Ctrl-C can't strike."""
     if is_main_thread():
-        threading.Thread(target=abort, name="warpcall_cancel", daemon=True).start()
+        thread = threading.Thread(target=abort, name="warpcall_cancel", daemon=True)
+        _threads.add(thread)
+        thread.start()
     else:
         abort()
 
@@ -83,6 +90,7 @@ class Aside:
         self._idle: _Jobs | None = None
         self._threads: list[threading.Thread] = []
         self._closed = False
+        _asides.add(self)
 
     def result_of(self, work: Callable[[], Value], abort: Callable[[], Any]) -> Value:
         """Returns what `work` returns, which another thread calls if this is the main one. Ctrl-C
@@ -111,11 +119,15 @@ class Aside:
         del work, abort
         return job.result()
 
-    def close(self) -> None:
-        """Waits for the threads, whose calls were ended."""
+    def end(self) -> None:
+        """The threads end after the jobs that they have."""
         self._closed = True
         _end(self._idle)
         self._idle = None
+
+    def close(self) -> None:
+        """Waits for the threads, whose calls were ended."""
+        self.end()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -127,6 +139,7 @@ class Aside:
         jobs: _Jobs = SimpleQueue()
         thread = threading.Thread(target=_serve, args=(jobs,), name="warpcall_aside", daemon=True)
         self._threads = [*(each for each in self._threads if each.is_alive()), thread]
+        _threads.add(thread)
         thread.start()
         return jobs
 
@@ -135,3 +148,18 @@ def _end(jobs: _Jobs | None) -> None:
     """The thread ends after the job that it has."""
     if jobs is not None:
         jobs.put(None)
+
+
+_asides: weakref.WeakSet[Aside] = weakref.WeakSet()
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+@atexit.register
+def _await_threads() -> None:
+    """Waits for calls that Ctrl-C has ended: an interpreter that ends unwinds its threads, and
+    native code that one of them is in would terminate the process."""
+    for aside in list(_asides):
+        aside.end()
+    until = time.monotonic() + _END_SECONDS
+    for thread in list(_threads):
+        thread.join(max(0.0, until - time.monotonic()))
