@@ -10,7 +10,7 @@
 
 namespace warpcall {
 
-// What a server knows of callers and kernels beside its policies.
+// The callers and kernels that entries of a policy file can name.
 struct PolicySurroundings {
   std::optional<std::set<std::string>> tokens;  // names in the token file; no value: no such file
   bool has_certificates = false;                // clients show certificates

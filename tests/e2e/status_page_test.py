@@ -211,7 +211,7 @@ class Between(http.server.BaseHTTPRequestHandler):
         if self.path == "/":
             Between.wanted.append(self.headers.get("Sec-Fetch-Dest"))
             body = body.replace(b"<h2>Kernels</h2>", b"<h2>Kernels, shown %d</h2>" % len(Between.wanted))
-        # Who frames the page is no part of what it may load.
+        # This directive says who may frame the page, not what the page may load.
         policy = (reply.headers["Content-Security-Policy"] or "").replace("; frame-ancestors 'none'", "")
         return self.send(reply.headers["Content-Type"], body, policy)
 

@@ -42,7 +42,7 @@ _STRIPED_BYTES_MAX = 1 << 30
 _THREADS_MAX = 256
 # Keeps a deadline that has passed from looking like no deadline at all.
 _SECONDS_MIN = 1e-9
-# What gRPC says of a connection that was lost while a call was under way.
+# Matches gRPC's messages for a connection that was lost during a call.
 _BROKEN_OFF = re.compile(
     r"Socket closed|recvmsg:|sendmsg:|Connection reset|Broken pipe|keepalive|ping timeout"
     r"|the call was broken off"

@@ -174,34 +174,38 @@ class Refusal(NamedTuple):
     """As Error.request_id."""
 
 
+def _trailer(metadata: Iterable[tuple[str, str | bytes]] | None, name: str) -> str | None:
+    """The first value of that name; None without one."""
+    for key, value in metadata or ():
+        if key == name:
+            return value.decode(errors="replace") if isinstance(value, bytes) else value
+    return None
+
+
 def parse_lost_handles(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
     """The lost handles of a call's trailers, each with its reason: "HANDLE why[,HANDLE why]"."""
-    for key, value in metadata or ():
-        if key == LOST_HANDLES_KEY:
-            text = value.decode(errors="replace") if isinstance(value, bytes) else value
-            pairs = (item.partition(" ") for item in text.split(","))
-            return {handle: why for handle, _, why in pairs}
-    return {}
+    text = _trailer(metadata, LOST_HANDLES_KEY)
+    if text is None:
+        return {}
+    pairs = (item.partition(" ") for item in text.split(","))
+    return {handle: why for handle, _, why in pairs}
 
 
 def parse_pushback(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | None:
     """The pushback of a call's trailers in seconds: None without one, negative for "do not try
     again", which also is what a value that is no integer means (gRFC A6)."""
-    for key, value in metadata or ():
-        if key == PUSHBACK_KEY:
-            try:
-                return int(value) / 1000
-            except ValueError:
-                return -1.0
-    return None
+    text = _trailer(metadata, PUSHBACK_KEY)
+    if text is None:
+        return None
+    try:
+        return int(text) / 1000
+    except ValueError:
+        return -1.0
 
 
 def parse_request_id(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
     """The request's id of a call's trailers; "" without one."""
-    for key, value in metadata or ():
-        if key == REQUEST_ID_KEY:
-            return value.decode(errors="replace") if isinstance(value, bytes) else value
-    return ""
+    return _trailer(metadata, REQUEST_ID_KEY) or ""
 
 
 def make_error(refusal: Refusal) -> Error:
@@ -209,10 +213,4 @@ def make_error(refusal: Refusal) -> Error:
     code, message, pushback, lost_handles, request_id = refusal
     cls = _CLASSES.get(code, Error)
     retry_after = pushback if pushback is not None and pushback >= 0 else None
-    return cls(
-        message,
-        code=code,
-        retry_after=retry_after,
-        lost_handles=lost_handles,
-        request_id=request_id,
-    )
+    return _rebuild(cls, message, code, retry_after, lost_handles, request_id)

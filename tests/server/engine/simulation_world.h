@@ -69,7 +69,7 @@ class SimulatedDevice final : public FakeDevice {
       return data;
     }
     void TakeBack(const void* data) { pieces.at(static_cast<const char*>(data)).is_held = false; }
-    // Whether bytes that begin in a piece are not all of one that is held.
+    // Returns true for bytes that begin in a piece and go past it, or whose piece was given back.
     bool IsForeign(const void* data, size_t bytes) const {
       const auto* const at = static_cast<const char*>(data);
       const auto next = pieces.upper_bound(at);
