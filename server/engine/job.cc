@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/check.h"
+#include "proto/common/human_figures.h"
 
 namespace warpcall {
 namespace {
@@ -45,9 +46,9 @@ absl::Status CheckStillWanted(const Job& job, int64_t now_ns) {
   WARPCALL_CHECK(job.trace != nullptr && job.cancelled != nullptr, job.key.id);
   if (now_ns >= job.key.deadline_ns)
     return RefuseFor(RejectReason::kDeadline,
-                     absl::DeadlineExceededError(absl::StrCat("the deadline passed ",
-                                                              now_ns - job.key.deadline_ns,
-                                                              " ns ago, before the work began")));
+                     absl::DeadlineExceededError(absl::StrCat(
+                         "the deadline passed ", HumanTime(now_ns - job.key.deadline_ns),
+                         " ago, before the work began")));
   if (job.cancelled->load(std::memory_order_relaxed))
     return absl::CancelledError("the client went away before the work began");
   return absl::OkStatus();

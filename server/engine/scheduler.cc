@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/check.h"
+#include "proto/common/human_figures.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 
@@ -51,8 +52,6 @@ constexpr RejectReason kReasons[] = {RejectReason::kQueueRequests, RejectReason:
 int64_t PushbackMs(int64_t wait_ns) {
   return std::clamp(wait_ns / 1'000'000, kPushbackMsMin, kPushbackMsMax);
 }
-
-double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 }  // namespace
 
@@ -127,9 +126,8 @@ absl::Status Scheduler::Full(Resource resource, const Job& job, bool displaced) 
                           " the limit is ", limits_.bytes_max, " bytes (queue_mib)");
       break;
     case Resource::kWorkNs:
-      what =
-          absl::StrCat(Milliseconds(held), " ms of predicted work waiting", loads(Milliseconds),
-                       " the limit is ", Milliseconds(limits_.work_ns_max), " ms (queue_seconds)");
+      what = absl::StrCat(HumanTime(held), " of predicted work waiting", loads(HumanTime),
+                          " the limit is ", HumanTime(limits_.work_ns_max), " (queue_seconds)");
       break;
   }
   const bool hopeless = resource != Resource::kWorkNs && own > LimitOf(resource);
@@ -182,17 +180,16 @@ absl::Status Scheduler::CheckDeadline(const Job& job) const {
     return RefuseFor(
         RejectReason::kDeadlineUnmeetable,
         absl::DeadlineExceededError(absl::StrCat(
-            "the deadline is ", Milliseconds(left_ns), " ms away, and such requests take ",
-            Milliseconds(job.predicted_ns), " ms on this device of late")),
+            "the deadline is ", HumanTime(left_ns), " away, and such requests take ",
+            HumanTime(job.predicted_ns), " on this device of late")),
         kNeverRetry);
   const int64_t wait_ns = WaitNs(waiting_.empty() ? 0 : waiting_.WorkAheadOf(job));
   if (wait_ns + job.predicted_ns <= left_ns) return absl::OkStatus();
   return RefuseFor(
       RejectReason::kDeadlineUnmeetable,
       absl::ResourceExhaustedError(absl::StrCat(
-          "the deadline is ", Milliseconds(left_ns), " ms away, but ", Milliseconds(wait_ns),
-          " ms of predicted work come first and the request takes ", Milliseconds(job.predicted_ns),
-          " ms")),
+          "the deadline is ", HumanTime(left_ns), " away, but ", HumanTime(wait_ns),
+          " of predicted work come first and the request takes ", HumanTime(job.predicted_ns))),
       PushbackMs(wait_ns));
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/compiled/program.h"
 #include "kernels/compiled/sha256.h"
 #include "kernels/cpu/thread_pool.h"
+#include "proto/common/human_figures.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/finding.h"
 #include "server/inspect/describe.h"
@@ -65,10 +66,6 @@ Outcome LoaderOutcome(const absl::Status& status) {
   if (absl::IsInvalidArgument(status)) return Fail(Finding::kInvalidManifest, status.message());
   if (absl::IsResourceExhausted(status)) return Fail(Finding::kNotSupported, status.message());
   return Fail(Finding::kRuntimeError, status.message());
-}
-
-std::string MillisecondsText(int64_t ns) {
-  return absl::FormatDuration(absl::Milliseconds(ns / 1'000'000));
 }
 
 class Judgement {
@@ -359,11 +356,10 @@ class Judgement {
   Outcome Late(absl::string_view stopped) const {
     if (candidate_.limit_ns == 0) return Fail(Finding::kTimeout, stopped);
     return Fail(Finding::kTimeout, absl::StrCat(stopped, "; the server judges a push for at most ",
-                                                MillisecondsText(candidate_.limit_ns)));
+                                                HumanTime(candidate_.limit_ns)));
   }
   Outcome LateIn(absl::string_view stage) const {
-    return Late(
-        absl::StrCat(stage, " was stopped; compiling took ", MillisecondsText(compile_ns_)));
+    return Late(absl::StrCat(stage, " was stopped; compiling took ", HumanTime(compile_ns_)));
   }
 
   uint64_t NextSecret() { return random_(); }

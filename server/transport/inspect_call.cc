@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
+#include "proto/common/human_figures.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 #include "server/inspect/copy_ceiling.h"
@@ -26,10 +26,6 @@ constexpr size_t kReadAtOnceBytesMax = 256 << 10;
 
 // Pushes that wait, of a connection that no principal's name stands for.
 constexpr int kNamelessPushesMax = 2;
-
-std::string MillisecondsText(int64_t ns) {
-  return absl::FormatDuration(absl::Milliseconds(ns / 1'000'000));
-}
 
 }  // namespace
 
@@ -136,8 +132,8 @@ absl::Status InspectCall::LatePush(const absl::Status& status) const {
   const int64_t turn_ns = turn_ns_ == 0 ? deps_->clock() : turn_ns_;
   return absl::DeadlineExceededError(
       absl::StrCat("the push took longer than its limit of ",
-                   MillisecondsText(request_.key().deadline_ns - start_ns), ": it waited ",
-                   MillisecondsText(turn_ns - start_ns), " in the queue; ", status.message()));
+                   HumanTime(request_.key().deadline_ns - start_ns), ": it waited ",
+                   HumanTime(turn_ns - start_ns), " in the queue; ", status.message()));
 }
 
 absl::StatusOr<inspect::Inquiry> InspectCall::Next(const absl::Status& before) {

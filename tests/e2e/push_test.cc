@@ -237,7 +237,7 @@ TEST_F(PushTest, TheCallersLimitEndsTheCallAndIsNoVerdict) {
     const Pushed pushed = Push(request);
     EXPECT_EQ(pushed.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
     EXPECT_THAT(pushed.status.error_message(),
-                AllOf(StartsWith("the push took longer than its limit of 500ms: it waited "),
+                AllOf(StartsWith("the push took longer than its limit of 500 ms: it waited "),
                       HasSubstr(" in the queue; ")));
     EXPECT_THAT(pushed.events, SizeIs(1));
   }

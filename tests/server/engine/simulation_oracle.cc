@@ -4,7 +4,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/common/human_figures.h"
 #include "server/engine/refusal.h"
+#include "server/engine/run_watch.h"
 
 namespace warpcall::testing {
 namespace {
@@ -17,8 +19,6 @@ constexpr size_t kBytes = static_cast<size_t>(Resource::kBytes);
 constexpr size_t kWork = static_cast<size_t>(Resource::kWorkNs);
 
 size_t Pages(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
-
-double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 }  // namespace
 
@@ -86,9 +86,8 @@ std::string Oracle::FullText(size_t resource, const Load& held, const Load& own,
   if (resource == kBytes)
     return absl::StrCat(held[kBytes], " bytes waiting", loads([](int64_t bytes) { return bytes; }),
                         " the limit is ", limits.bytes_max, " bytes (queue_mib)");
-  return absl::StrCat(Milliseconds(held[kWork]), " ms of predicted work waiting",
-                      loads(Milliseconds), " the limit is ", Milliseconds(limits.work_ns_max),
-                      " ms (queue_seconds)");
+  return absl::StrCat(HumanTime(held[kWork]), " of predicted work waiting", loads(HumanTime),
+                      " the limit is ", HumanTime(limits.work_ns_max), " (queue_seconds)");
 }
 
 void Oracle::CheckTold(const Request& request, const absl::Status& status, const std::string& text,
@@ -188,7 +187,7 @@ void Oracle::CheckRefusal(const Request& request, const Before& before, const ab
       pushback_ms = kDrainPushbackMs;
       break;
     case RejectReason::kDeadlineUnmeetable:
-      told = absl::StrCat("the deadline is ", Milliseconds(left_ns), " ms away");
+      told = absl::StrCat("the deadline is ", HumanTime(left_ns), " away");
       if (job.predicted_ns > left_ns) code = absl::StatusCode::kDeadlineExceeded;
       if (job.predicted_ns <= left_ns) pushback_ms = std::nullopt;
       right = measured && (job.predicted_ns > left_ns ||
@@ -218,8 +217,7 @@ void Oracle::CheckRefusal(const Request& request, const Before& before, const ab
       break;
     case RejectReason::kRunTime:
       right = request.prediction.ns_at_least > options_.run_ns_max;
-      told = absl::StrCat("the limit is ", Milliseconds(options_.run_ns_max) / 1e3,
-                          " s (max_run_seconds)");
+      told = RunLimitText(options_.run_ns_max);
       break;
     default:
       break;

@@ -434,12 +434,12 @@ TEST_F(JudgeTest, TimeThatEndsAfterwardsIsATimeoutOfTheServersLimitAlone) {
     return HostCompile(source, deadline_ns);
   };
   candidate_.deadline_ns = 1'000'000'000;
-  EXPECT_EQ(LateEnd(), "DEADLINE_EXCEEDED: checking was stopped; compiling took 1.5s");
+  EXPECT_EQ(LateEnd(), "DEADLINE_EXCEEDED: checking was stopped; compiling took 1.50 s");
   now_ns = 0;
   candidate_.limit_ns = 1'000'000'000;
   EXPECT_EQ(LateEnd(),
-            "TIMEOUT: checking was stopped; compiling took 1.5s; the server judges a push for at "
-            "most 1s");
+            "TIMEOUT: checking was stopped; compiling took 1.50 s; the server judges a push for at "
+            "most 1.00 s");
 }
 
 // The first load is described, the second checked, and the third is timed.
@@ -464,7 +464,7 @@ TEST_F(JudgeTest, TimeThatEndsWhileItIsTimedIsNoErrorOfTheKernel) {
     return std::map<std::string, HostKernel>{{"softmax", Softmax}};
   });
   EXPECT_EQ(loads, 3);
-  EXPECT_EQ(verdict.status(), absl::DeadlineExceededError("timing was stopped; compiling took 0"))
+  EXPECT_EQ(verdict.status(), absl::DeadlineExceededError("timing was stopped; compiling took 0 ns"))
       << verdict.value_or(v1::PushVerdict()).ShortDebugString();
 }
 
