@@ -243,9 +243,8 @@ json ToJson(const std::optional<MeasuredRow>& row) {
           {"error", result.error()}};
 }
 
-json PositiveOrNull(double value) { return value > 0 ? json(value) : json(); }
-
 constexpr double kPercentMax = 1e6;
+constexpr int kExitNotJudged = 3;
 
 constexpr char kCompareFooter[] =
     R"(The files are the output of `warpcall bench ... --json`:
@@ -256,9 +255,10 @@ RATIO is the second median divided by the first: below 1 is faster. The verdict
 is "faster" or "slower" if the 95% intervals of the medians do not overlap, else
 "no difference seen". The column 95% shows how far the interval reaches below
 and above the median, in percent. The command contacts no server.
-Exit status: 0 success; 1 with --fail-above, if a row is slower by more than
-that, no longer runs, or can't be judged: it is missing from the second file, or
-slower by more than that but too noisy; 2 usage error or not a benchmark file.)";
+Exit status: 0 success; 2 usage error or not a benchmark file; with --fail-above
+also 1 if a row is slower by more than that or no longer runs; 3 if none is, but
+a row can't be judged: it is missing from the second file, or slower by more
+than that but too noisy. Measure again then.)";
 
 struct CompareOptions {
   explicit CompareOptions(const Arguments& arguments) {
@@ -270,8 +270,8 @@ struct CompareOptions {
         .TypeName("AFTER.json");
     arguments
         .Add("--fail-above", &fail_above,
-             "Exit with status 1 if a row is slower by more than this, no longer runs, or can't be "
-             "judged")
+             "Exit with status 1 if a row is slower by more than this or no longer runs, 3 if only "
+             "noise hides that")
         .Between(0, kPercentMax)
         .TypeName("PERCENT");
     arguments.SetFooter(kCompareFooter);
@@ -321,7 +321,8 @@ int Run(const Globals& globals, const CompareOptions& options) {
   const std::string failures = Failures(*comparison, options.fail_above);
   if (failures.empty()) return kExitOk;
   if (!globals.json) PrintNote(absl::StrCat("compare: ", failures));
-  return FailShown(absl::FailedPreconditionError(failures), kExitRefused);
+  return FailShown(absl::FailedPreconditionError(failures),
+                   comparison->Regressions(options.fail_above) > 0 ? kExitRefused : kExitNotJudged);
 }
 
 }  // namespace
@@ -416,9 +417,9 @@ json ToJson(const BenchComparison& comparison) {
                     {"implementation", PinnedName(either.result)},
                     {"before", ToJson(row.before)},
                     {"after", ToJson(row.after)},
-                    {"ratio", PositiveOrNull(row.ratio)},
-                    {"ratio_low", PositiveOrNull(row.ratio_low)},
-                    {"ratio_high", PositiveOrNull(row.ratio_high)},
+                    {"ratio", OrNull(row.ratio)},
+                    {"ratio_low", OrNull(row.ratio_low)},
+                    {"ratio_high", OrNull(row.ratio_high)},
                     {"verdict", row.verdict}});
   }
   return {{"kernel", comparison.kernel},

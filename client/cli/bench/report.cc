@@ -191,10 +191,6 @@ std::string Ceilings(const client::BenchmarkReport& report) {
   return text;
 }
 
-json OrNull(int64_t value) { return value > 0 ? json(value) : json(); }
-json OrNull(double value) { return value > 0 ? json(value) : json(); }
-json OrNull(const std::string& text) { return text.empty() ? json() : json(text); }
-
 json ToJson(const BenchPoint& point, const client::BenchmarkResult& result) {
   json value = cli::ToJson(result);
   value["notes"] = Notes(point, result);

@@ -129,6 +129,10 @@ void PrintJson(const json& value) {
   PrintData(value.dump(kIndent, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace) + "\n");
 }
 
+json OrNull(int64_t value) { return value > 0 ? json(value) : json(); }
+json OrNull(double value) { return value > 0 ? json(value) : json(); }
+json OrNull(const std::string& text) { return text.empty() ? json() : json(text); }
+
 json ToJson(const client::AttributeValue& value) {
   return std::visit([](const auto& v) { return json(v); }, value);
 }

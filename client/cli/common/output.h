@@ -3,6 +3,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -22,6 +23,10 @@ void PrintData(absl::string_view bytes);
 // written as \uXXXX. Bytes that are not UTF-8 are replaced.
 void PrintJson(const nlohmann::json& value);
 
+// The value, or null where nothing is known: for what is not above 0, and for an empty text.
+nlohmann::json OrNull(int64_t value);
+nlohmann::json OrNull(double value);
+nlohmann::json OrNull(const std::string& text);
 nlohmann::json ToJson(const client::AttributeValue& value);
 nlohmann::json ToJson(const client::Timing& timing);
 nlohmann::json ToJson(const client::LaunchInfo& launch);

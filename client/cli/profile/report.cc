@@ -286,13 +286,13 @@ constexpr NamedFigure kFigures[] = {
 };
 
 // -1: not known.
-json OrNull(double share) { return share < 0 ? json() : json(share); }
+json ShareOrNull(double share) { return share < 0 ? json() : json(share); }
 std::string OrEmpty(double share) { return share < 0 ? "" : ExactNumber(share); }
 
 json ToJson(const ProfileRow& row) {
   json values = cli::ToJson(row);
   for (json& value : values)
-    if (value.is_number_float()) value = OrNull(value.get<double>());
+    if (value.is_number_float()) value = ShareOrNull(value.get<double>());
   // A share of the time, which phases of the host have none of, nor counters.
   if (row.kind() == kHostRow || row.kind() == kCounterRow) values["fraction"] = nullptr;
   return values;
@@ -304,7 +304,8 @@ json ToJson(const Profiled& profiled) {
   for (const ProfileRow& row : report.rows()) rows.push_back(ToJson(row));
   const Figures figures = FiguresOf(profiled);
   json known = json::object();
-  for (const NamedFigure& figure : kFigures) known[figure.name] = OrNull(figures.*figure.value);
+  for (const NamedFigure& figure : kFigures)
+    known[figure.name] = ShareOrNull(figures.*figure.value);
   const Verdict verdict = Judge(profiled, figures);
   return {{"kernel", profiled.kernel},
           {"implementation", report.implementation()},
@@ -326,8 +327,8 @@ json ToJson(const Profiled& profiled) {
 json ToJson(const Comparison& comparison) {
   json ratios = json::object();
   for (const ComparedFigure& figure : comparison.figures)
-    ratios[figure.name] = OrNull(figure.ratio);
-  return {{"time_ratio", OrNull(comparison.time_ratio)},
+    ratios[figure.name] = ShareOrNull(figure.ratio);
+  return {{"time_ratio", ShareOrNull(comparison.time_ratio)},
           {"ratios", std::move(ratios)},
           {"reasons", comparison.reasons}};
 }

@@ -102,7 +102,9 @@ struct PushOptions {
         .ShowDefault();
     arguments.Add("--device", &device,
                   "Judge on this device from `warpcall devices`; default: server's choice");
-    arguments.AddFlag("--fresh", &fresh, "Judge the kernel again even if the server has a verdict");
+    arguments.AddFlag("--fresh", &fresh,
+                      "Judge the kernel again even if the server has a verdict; this version keeps "
+                      "none");
     arguments
         .Add("--timeout", &timeout,
              "Longest time at the server, with the wait in its queue, in seconds or as 500ms, at "

@@ -226,8 +226,6 @@ bool DependsOnInputs(const std::string& status) {
   return std::find(std::begin(kOthers), std::end(kOthers), status) == std::end(kOthers);
 }
 
-json OrNull(const std::string& text) { return text.empty() ? json() : json(text); }
-
 }  // namespace
 
 const PushVerdict* PushReport::verdict() const {

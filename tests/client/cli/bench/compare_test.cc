@@ -112,9 +112,15 @@ TEST_F(CompareCliTest, AnIncompleteFileIsComparedAsFarAsItGoesAndIsNoSuccess) {
               Contains(AllOf(StartsWith("slow_row "), EndsWith("  no difference seen"))).Times(2));
   EXPECT_THAT(lines, Contains(AllOf(StartsWith("fast_row "), EndsWith("  only before"))).Times(1));
   const auto judged = Warpcall(both + " --fail-above 5");
-  EXPECT_EQ(judged.exit_status, 1);
+  EXPECT_EQ(judged.exit_status, 3);
   EXPECT_EQ(judged.err, absl::StrCat("warpcall: compare: 1 row is missing in ", after,
                                      " and could not be judged\n"));
+  // A row that is surely slower is told from those that are to be measured again.
+  cut = json::parse(ReadFile(Measured("slower.json", 1100, "580")));
+  cut["points"][1]["results"].erase(1);
+  const std::string slower = File("after.json", cut.dump());
+  EXPECT_EQ(Warpcall(absl::StrCat("compare ", before, " ", slower, " --fail-above 5")).exit_status,
+            1);
 }
 
 TEST_F(CompareCliTest, JsonOfRegressionsEndsWithAnErrorOnStderr) {
