@@ -26,6 +26,7 @@ class Error(Exception):
 
     `code`: the canonical name of the status, e.g. "INVALID_ARGUMENT".
     `message`: the server's text, which names the value and the limit.
+    `retryable`: the same call may succeed later.
     `retry_after`: seconds after which the server allows a retry; None if it gave no time.
     `lost_handles`: handles of the call that name no tensor on the server, each with its reason:
     "freed", "expired", "evicted", "lost" (with its device or server) or "unknown".
@@ -45,19 +46,23 @@ class Error(Exception):
         lost_handles: Mapping[str, str] | None = None,
         request_id: str = "",
     ) -> None:
+        """`retry_after`: less than 0 means never."""
         super().__init__(message)
-        self.message = message
-        self.retry_after = retry_after
-        self.lost_handles = {} if lost_handles is None else dict(lost_handles)
-        self.request_id = request_id
         if code is not None:
             self.code = code
+        self.message = message
+        has_time = retry_after is not None and retry_after >= 0
+        self.retryable = has_time or (retry_after is None and self.code == "UNAVAILABLE")
+        self.retry_after = retry_after if has_time else None
+        self.lost_handles = {} if lost_handles is None else dict(lost_handles)
+        self.request_id = request_id
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        said = (self.message, self.code, self.retry_after, self.lost_handles, self.request_id)
+        retry_after = self.retry_after if self.retryable else -1.0
+        said = (self.message, self.code, retry_after, self.lost_handles, self.request_id)
         return _rebuild, (type(self), *said)
 
 
@@ -212,5 +217,4 @@ def make_error(refusal: Refusal) -> Error:
     """The exception for a status."""
     code, message, pushback, lost_handles, request_id = refusal
     cls = _CLASSES.get(code, Error)
-    retry_after = pushback if pushback is not None and pushback >= 0 else None
-    return _rebuild(cls, message, code, retry_after, lost_handles, request_id)
+    return _rebuild(cls, message, code, pushback, lost_handles, request_id)

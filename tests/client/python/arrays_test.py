@@ -313,6 +313,11 @@ class ErrorsTest(unittest.TestCase):
         error = pickle.loads(pickle.dumps(full))
         self.assertEqual((type(error), error.code, error.message, error.retry_after, error.request_id),
                          (warpcall.ResourceExhausted, "RESOURCE_EXHAUSTED", "full", 0.5, "warpcall-7"))
+        for after in None, -1.0, 0.5:
+            error = warpcall.Unavailable("drains", retry_after=after)
+            copy = pickle.loads(pickle.dumps(error))
+            self.assertEqual(copy.retryable, after != -1.0)
+            self.assertEqual((copy.retryable, copy.retry_after), (error.retryable, error.retry_after))
 
 
 if __name__ == "__main__":

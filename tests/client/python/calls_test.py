@@ -60,10 +60,13 @@ class StatusTest(unittest.TestCase):
                 self.assertEqual(handler.calls, len(refusals) + 1)
 
     def test_refusals_that_stand(self):
-        for refusal, attempts, after in [
-                (("UNAVAILABLE", None), 5, None), (("RESOURCE_EXHAUSTED", None), 1, None),
-                (("RESOURCE_EXHAUSTED", -1), 1, None), (("RESOURCE_EXHAUSTED", "x"), 1, None),
-                (("RESOURCE_EXHAUSTED", 3_600_000), 1, 3600.0), (("INTERNAL", 1), 1, 0.001)]:
+        for refusal, attempts, after, retryable in [
+                (("UNAVAILABLE", None), 5, None, True), (("UNAVAILABLE", -1), 1, None, False),
+                (("RESOURCE_EXHAUSTED", None), 1, None, False),
+                (("RESOURCE_EXHAUSTED", -1), 1, None, False),
+                (("RESOURCE_EXHAUSTED", "x"), 1, None, False),
+                (("RESOURCE_EXHAUSTED", 3_600_000), 1, 3600.0, True),
+                (("INTERNAL", 1), 1, 0.001, True)]:
             for connect, call in WAYS:
                 handler = Script(refusal, repeat=True)
                 with FakeServer(handler) as server, \
@@ -72,6 +75,7 @@ class StatusTest(unittest.TestCase):
                         call(client)
                 self.assertEqual(handler.calls, attempts, refusal)
                 self.assertEqual(raised.exception.retry_after, after)
+                self.assertEqual(raised.exception.retryable, retryable)
                 self.assertEqual(raised.exception.request_id, "warpcall-0")
 
     def test_no_attempt_begins_after_the_deadline(self):

@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
@@ -275,33 +273,6 @@ class InspectTest(unittest.TestCase):
         self.assertEqual([row.name for row in report.rows], ["cpu:parallel_copy"])
         self.assertTrue(json.loads(profile.trace_json))
         self.assertEqual(plan.chosen_because, "named by the request")
-
-    # ---- the command ----
-
-    def command(self, *arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "warpcall", "--server", self.server.address, *arguments],
-            env=ENVIRONMENT, text=True, capture_output=True, timeout=200, check=False)
-
-    def test_the_command(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "gelu.svg")
-            done = self.command("bench", "gelu", "--shape", "64x32", "--dtype", "bfloat16",
-                                "--iterations", "3", "--plot", path)
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
-            self.assertIn("simd_fused", done.stdout)
-            self.assertTrue(os.path.exists(path))
-        done = self.command("--json", "bench", "gelu", "--shape", "8", "--implementation", "manual")
-        self.assertEqual([row["family"] for row in json.loads(done.stdout)["rows"]], ["manual"])
-        done = self.command("profile", "identity", "--shape", "64")
-        self.assertIn("identity 64 by", done.stdout)
-        for name in ("kernels", "devices"):
-            self.assertIn("cpu", self.command(name).stdout)
-            self.assertTrue(json.loads(self.command("--json", name).stdout))
-        refused = self.command("bench", "glue", "--shape", "8")
-        self.assertEqual(refused.returncode, 1)
-        self.assertIn("NOT_FOUND", refused.stderr)
-        self.assertEqual(self.command("bench", "gelu").returncode, 2)
 
 
 if __name__ == "__main__":

@@ -461,6 +461,11 @@ class PushTest(unittest.TestCase):
         return subprocess.run([sys.executable, *arguments], env=ENVIRONMENT, text=True, capture_output=True,
                               timeout=SECONDS_MAX, check=False, cwd=ROOT)
 
+    def command(self, *arguments, address):
+        return subprocess.run([os.path.join(BUILD, "bin", "warpcall"), "--server", address, *arguments],
+                              env=ENVIRONMENT, text=True, capture_output=True, timeout=SECONDS_MAX, check=False,
+                              cwd=ROOT)
+
     # ---- documents ----
 
     def test_the_examples_readme_is_true(self):
@@ -474,110 +479,74 @@ class PushTest(unittest.TestCase):
         done = self.python("-c", program.replace("connect()", f"connect({self.serve(LIFE)!r})"))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("64x32 float16 axis=-1 normal 0.125\n", done.stdout)
-        words = command.splitlines()[1].split()
-        done = self.python(*words[1:3], "--server", self.serve([verdict("INCORRECT_NUMERICAL")]), *words[3:])
-        self.assertEqual((done.returncode, done.stdout), (3, "INCORRECT_NUMERICAL\n"))
+        done = self.command(*command.split()[1:], address=self.serve([verdict("INCORRECT_NUMERICAL")]))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("INCORRECT_NUMERICAL", done.stdout)
 
     def test_the_readme_is_true(self):
         with open(os.path.join(ROOT, "client", "python", "README.md"), encoding="utf-8") as file:
             section = file.read().partition("## Your own kernel\n")[2].partition("\n## ")[0]
-        program, command = re.findall(r"```\n(.*?)```", section, re.S)
+        [program] = re.findall(r"```\n(.*?)```", section, re.S)
         program = "import warpcall\n" + program.replace("127.0.0.1:8470", self.serve(LIFE))
         done = self.python("-c", program)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("64x32 float16 axis=-1 normal 0.125 None\n2.0 <svg", done.stdout)
         self.assertEqual(MESSAGES.PushRequest.FromString(self.stream.request).seed, (1 << 64) - 1)
-        words = command.split()
-        self.assertEqual(words[:3], ["python", "-m", "warpcall"])
-        done = self.python(*words[1:3], "--server", self.serve(LIFE), *words[3:])
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
         problems = MESSAGES.PushRequest.FromString(self.stream.request).problems
         self.assertEqual([list(each.inputs[0].shape) for each in problems], [[4096, 1024]] * 3)  # gelu.cu's three types
 
-    # ---- the command ----
+    # ---- beside the command ----
 
-    def command(self, address, *arguments):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "mine.cu")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(SOURCE)
-            return self.python("-m", "warpcall", "--server", address, *arguments, path)
-
-    def test_the_command(self):
-        done = self.command(self.serve(LIFE), "push", "--shape", "4x5*5x6", "--shape", "4x6x5", "--device", "cuda:0",
-                            "--compare-with", "cuda", "--iterations", "3", "--check-only", "--seed", "9")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertTrue(done.stdout.startswith("PASSED\n"), done.stdout)
-        request = MESSAGES.PushRequest.FromString(self.stream.request)
-        self.assertEqual([[list(spec.shape) for spec in each.inputs] for each in request.problems],
-                         [[[4, 5], [5, 6]]] * 2)
-        self.assertEqual((list(request.compare_with), request.iterations, request.device, request.check_only,
-                          request.seed), (["cuda"], 3, "cuda:0", True, 9))
-        done = self.command(self.serve([verdict("TIMEOUT")]), "--json", "push")
-        self.assertEqual((done.returncode, json.loads(done.stdout)["verdict"]["status"]), (3, "TIMEOUT"))
-        self.assertEqual(len(MESSAGES.PushRequest.FromString(self.stream.request).problems), 0)
-        done = self.command(self.serve(LIFE[:-1]), "push")
-        self.assertEqual(done.returncode, 1)
-        self.assertTrue(done.stdout.startswith("no verdict\n"), done.stdout)
-        self.assertIn("the stream ended before the verdict did", done.stderr)
-
-    def test_both_commands_say_the_same(self):
-        """`warpcall push --json` and the package's: statuses, and every member."""
+    def test_a_report_is_what_the_command_prints(self):
+        """`warpcall push --json` and `to_dict`: every member."""
         def broken(context):
             yield LIFE[1]
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
 
-        def refused(context):
-            yield from ()
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
-
         wrong = checked(False, max_error=float("inf"), first={"index": [3], "got": float("nan"), "bound": 1e-6})
         not_loaded = compiled(registers_per_thread=0, theoretical_occupancy=0)
         later = b"\x7a\x02\x08\x01"  # field 15
-        for status, parts in ((0, [later, *LIFE]), (3, [wrong, verdict("NONDETERMINISTIC", reason="so")]),
-                              (4, [not_loaded, verdict("NOT_SUPPORTED", deterministic=True)]),
-                              (5, [verdict("INTERNAL_ERROR")]), (1, broken), (1, refused)):
-            self.expect_alike(status, self.serve(parts), SOURCE)
-        self.expect_alike(2, self.serve(never), "#pragma once\n" + SOURCE)
+        for parts in ([later, *LIFE], [wrong, verdict("NONDETERMINISTIC", reason="so")],
+                      [not_loaded, verdict("NOT_SUPPORTED", deterministic=True)], [verdict("INTERNAL_ERROR")], broken):
+            self.expect_alike(self.serve(parts), SOURCE)
         one_line = f"\ufeff// warpcall-kernel {json.dumps(MANIFEST)}\n__global__ void mine() {{}}\n"
-        self.expect_alike(0, self.serve(LIFE), one_line)
+        self.expect_alike(self.serve(LIFE), one_line)
 
-    def expect_alike(self, status, address, source):
+    def expect_alike(self, address, source):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "mine.cu")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(source)
-            words = ("--server", address, "--json", "push", path)
-            said, errors = [], []
-            for program in ([sys.executable, "-m", "warpcall"], [os.path.join(BUILD, "bin", "warpcall")]):
-                done = subprocess.run([*program, *words], env=ENVIRONMENT, text=True, capture_output=True,
-                                      timeout=SECONDS_MAX, check=False)
-                self.assertEqual(done.returncode, status, f"{program}: {done.stderr}")
-                said.append(json.loads(done.stdout or "{}"))
-                said[-1].pop("client_version", None)
-                errors.append(json.loads(done.stderr or "{}"))
+            with warpcall.connect(address, timeout=SECONDS_MAX) as client:
+                try:
+                    report = client.push(path)
+                except warpcall.InvalidArgument as error:
+                    report = error.report
+            done = self.command("--json", "push", path, address=address)
+        said = json.loads(done.stdout)
+        members = json.loads(json.dumps(report.to_dict(), allow_nan=False))
         self.maxDiff = None
-        self.assertEqual(*said)
-        if status != 2:  # each says it in its own words
-            self.assertEqual(*errors)
-        self.assertEqual(errors[0].get("error", {}).get("exit_status", status), status)
+        self.assertEqual({name: said.get(name) for name in members}, members)
+        self.assertLessEqual(set(said) - set(members),
+                             {"file", "name", "op", "client_version", "server", "error", "exit_status"})
 
-    def test_an_interrupted_command_prints_what_came(self):
-        program = ("import sys, warpcall, warpcall.__main__ as command\n"
-                   "push = warpcall.Client.push\n"
-                   "warpcall.Client.push = lambda *what, **options: push(\n"
-                   "    *what, on_event=lambda each: print('came', flush=True), **options)\n"
-                   "sys.exit(command.main())\n")
+    def test_an_interrupted_push_has_what_came(self):
+        program = ("import sys, warpcall\n"
+                   "with warpcall.connect(sys.argv[1]) as gpu:\n"
+                   "    try:\n"
+                   "        gpu.push(sys.argv[2], on_event=lambda each: print('came', flush=True))\n"
+                   "    except KeyboardInterrupt as error:\n"
+                   "        print(error.report)\n")
         with tempfile.NamedTemporaryFile("w", suffix=".cu") as source:
             source.write(SOURCE)
             source.flush()
-            command = [sys.executable, "-c", program, "--server", self.held(), "push", source.name]
+            command = [sys.executable, "-c", program, self.held(), source.name]
             with subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE) as process:
                 self.assertEqual(process.stdout.readline(), "came\n")
                 process.send_signal(signal.SIGINT)
                 out, errors = process.communicate(timeout=SECONDS_MAX)
-        self.assertEqual((process.returncode, errors), (130, "interrupted\n"))
+        self.assertEqual((process.returncode, errors), (0, ""))
         self.assertIn("sm_90a", out)
         self.assertTrue(self.stream.ended.wait(SECONDS_MAX))
 
