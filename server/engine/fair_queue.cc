@@ -82,13 +82,13 @@ std::unique_ptr<Job> FairQueue::Take(uint64_t id, Principal* principal, const Or
 
 std::unique_ptr<Job> FairQueue::Pop(absl::FunctionRef<bool(Job&)> may_run,
                                     absl::FunctionRef<bool(Job&)> held_back) {
-  struct Candidate {
+  struct Front {
     uint64_t id;
     Principal* principal;
     const Order& order() const { return principal->jobs.begin()->first; }
   };
   // By account, within a turn of the first. Principals that can't run leave, and others follow.
-  absl::InlinedVector<Candidate, kPrincipalsLookedAtMax> candidates;
+  absl::InlinedVector<Front, kPrincipalsLookedAtMax> candidates;
   auto next = by_account_.begin();
   for (;;) {
     for (; next != by_account_.end() && candidates.size() < kPrincipalsLookedAtMax; ++next) {
@@ -99,7 +99,7 @@ std::unique_ptr<Job> FairQueue::Pop(absl::FunctionRef<bool(Job&)> may_run,
     if (candidates.empty()) return nullptr;
     const auto chosen = std::min_element(
         candidates.begin(), candidates.end(),
-        [](const Candidate& a, const Candidate& b) { return a.order() < b.order(); });
+        [](const Front& a, const Front& b) { return a.order() < b.order(); });
     const auto [id, principal] = *chosen;
     Job* const job = FirstFree(principal->jobs, held_back);
     if (job == nullptr || !may_run(*job)) {
