@@ -21,6 +21,16 @@ inline std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Replaces the file at once: nobody reads a part of `text`.
+inline void ReplaceFile(const std::string& path, const std::string& text) {
+  const std::string written = path + ".new";
+  std::ofstream(written) << text;
+  if (std::rename(written.c_str(), path.c_str()) != 0) {
+    std::perror("rename");
+    std::abort();
+  }
+}
+
 class TempFolder {
  public:
   TempFolder() : path_((std::filesystem::temp_directory_path() / "warpcall.XXXXXX").string()) {

@@ -38,7 +38,7 @@ client::Call CallOf(const Contender& contender, const MeasureOptions& options) {
           .options = {.device = options.device}};
 }
 
-absl::StatusOr<Callers> Connect(const Seat& seat, const MeasureOptions& options) {
+absl::StatusOr<Callers> ConnectCallers(const Seat& seat, const MeasureOptions& options) {
   Callers callers;
   for (int i = 0; i < options.point.connections; ++i) {
     ASSIGN_OR_RETURN(std::unique_ptr<Caller> caller,
@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<Figures>> Measure(absl::Span<const Seat> seats,
                                              const MeasureOptions& options) {
   std::vector<Callers> callers;
   for (const Seat& seat : seats) {
-    absl::StatusOr<Callers> connected = Connect(seat, options);
+    absl::StatusOr<Callers> connected = ConnectCallers(seat, options);
     if (!connected.ok()) return Named(connected.status(), seat.contender);
     callers.push_back(*std::move(connected));
   }

@@ -47,7 +47,7 @@ struct StreamReply {
   }
 };
 
-StreamReply Stream(v1::KernelService::Stub* stub, const v1::BenchmarkRequest& request) {
+StreamReply ReadStream(v1::KernelService::Stub* stub, const v1::BenchmarkRequest& request) {
   StreamReply reply;
   grpc::ClientContext context;
   const auto reader = stub->BenchmarkStream(&context, request);
@@ -67,10 +67,10 @@ TEST_F(BenchmarkStreamTest, AStreamBringsEachResultOnceAndTheConditionsLast) {
   }
   request.set_iterations(3);
   request.set_seed(7);
-  const StreamReply reply = Stream(stub_.get(), request);
+  const StreamReply reply = ReadStream(stub_.get(), request);
   EXPECT_EQ(reply.status.error_code(), grpc::NOT_FOUND) << reply.status.error_message();
   *request.mutable_implementations()->rbegin() = "cpu";
-  const StreamReply right = Stream(stub_.get(), request);
+  const StreamReply right = ReadStream(stub_.get(), request);
   ASSERT_TRUE(right.status.ok()) << right.status.error_message();
   // A quiet machine has the order of their speeds: RoundsTest checks it with its own clock.
   EXPECT_THAT(right.Implementations(), ::testing::UnorderedElementsAre("simd_fused", "float64"));

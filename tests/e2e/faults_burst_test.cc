@@ -33,12 +33,12 @@ namespace {
 constexpr int kQueueLimit = 20;
 constexpr char kQueueFlag[] = "--queue_limit=20";
 constexpr int kBurst = 10 * kQueueLimit;
-constexpr int kConnections = 10;
+constexpr int kBurstConnections = 10;
 // The server reaches 7.6 to 8: gRPC's two threads take some 31 us for each of the 200 requests,
 // whatever their outcome, and look for others' new ones when they have none left.
 constexpr double kRatioMax = 12;
 // Pause between bursts, so that the test measures the queue and not a busy machine.
-constexpr absl::Duration kPause = absl::Milliseconds(100);
+constexpr absl::Duration kBurstPause = absl::Milliseconds(100);
 constexpr int kSeries = 5;      // when latencies are compared
 constexpr int kRequests = 400;  // per series: undisturbed, and again beside the bursts
 constexpr absl::Duration kRequestPause = absl::Milliseconds(1);
@@ -124,7 +124,7 @@ class Other {
 std::vector<std::string> BurstsOf(const ServerProcess& server, absl::Duration pause) {
   return {"burst",
           server.address(),
-          absl::StrCat(kConnections),
+          absl::StrCat(kBurstConnections),
           absl::StrCat(kBurst),
           absl::StrCat(absl::ToInt64Milliseconds(pause)),
           absl::StrCat("the limit is ", kQueueLimit, " (queue_limit)")};
@@ -134,7 +134,7 @@ std::vector<std::string> BurstsOf(const ServerProcess& server, absl::Duration pa
 // series that alternate. Always expects each request to end as it should and to be counted.
 TEST(FaultsBurst, TenTimesTheQueueIsHarmless) {
   ServerProcess server({kQueueFlag, "--log_level=error"});
-  const std::vector<std::string> bursts = BurstsOf(server, kPause);
+  const std::vector<std::string> bursts = BurstsOf(server, kBurstPause);
   Other other(server);
   std::vector<double> warm_up_us, calm_us, disturbed_us;
   other.Send(&warm_up_us);

@@ -19,7 +19,7 @@
 namespace warpcall::testing {
 namespace {
 
-constexpr int kConnections = 1000;
+constexpr int kManyConnections = 1000;
 int64_t ConnectionBytesMax() { return ProgramsAreSanitized() ? 1 << 20 : 64 << 10; }
 
 // The soft limit of this process, and of those that it starts, on descriptors; restored at the end.
@@ -54,7 +54,7 @@ class IdleConnections {
  public:
   // Each sends `greeting`, waits for as many frames as the server says to it, and falls silent.
   IdleConnections(const std::string& address, const std::string& greeting, int frames) {
-    for (int i = 0; i < kConnections; ++i) {
+    for (int i = 0; i < kManyConnections; ++i) {
       const int fd = ConnectTcp(address);
       EXPECT_GE(fd, 0) << "connection " << i;
       EXPECT_EQ(write(fd, greeting.data(), greeting.size()), static_cast<ssize_t>(greeting.size()));
@@ -72,13 +72,13 @@ class IdleConnections {
 
 void ExpectIdleConnectionsAreHarmless(const std::string& greeting, int frames) {
   // Fewer than there will be connections: the server has to raise its limit itself.
-  auto usual = std::make_unique<DescriptorLimit>(kConnections / 2);
-  if (usual->hard() < 2 * kConnections)
+  auto usual = std::make_unique<DescriptorLimit>(kManyConnections / 2);
+  if (usual->hard() < 2 * kManyConnections)
     GTEST_SKIP() << "the hard limit on descriptors is " << usual->hard() << ", the test needs "
-                 << 2 * kConnections;
+                 << 2 * kManyConnections;
   ServerProcess server;
   usual.reset();
-  const DescriptorLimit enough(2 * kConnections);
+  const DescriptorLimit enough(2 * kManyConnections);
   SteadyClients others(server.address());
   const double descriptors = server.Sum("process_open_fds");
   const int64_t before_bytes = server.ResidentBytes();
@@ -86,7 +86,7 @@ void ExpectIdleConnectionsAreHarmless(const std::string& greeting, int frames) {
     return std::make_shared<IdleConnections>(server.address(), greeting, frames);
   };
   ExpectUndisturbed(&others, begin, [&] { return server.Sum("process_open_fds") <= descriptors; });
-  EXPECT_LT(server.PeakResidentBytes() - before_bytes, kConnections * ConnectionBytesMax());
+  EXPECT_LT(server.PeakResidentBytes() - before_bytes, kManyConnections * ConnectionBytesMax());
   EXPECT_EQ(server.Sum("warpcall_requests_total"), others.sent());
   EXPECT_EQ(server.Stop(), 0);
 }

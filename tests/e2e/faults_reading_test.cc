@@ -29,7 +29,6 @@
 namespace warpcall::testing {
 namespace {
 
-constexpr int64_t kMib = int64_t{1} << 20;
 constexpr char kStagingFlag[] = "--staging_mib=64";
 constexpr int64_t kStagingBytes = 64 * kMib;
 // Pause between requests, so that making the answers keeps nobody busy: the test measures that the

@@ -25,20 +25,19 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-constexpr int64_t kMib = int64_t{1} << 20;
-constexpr int kConnections = 64;
+constexpr int kGiantConnections = 64;
 constexpr int64_t kGiantMib = 128;
 constexpr int64_t kStagingMib = 64;
 constexpr int64_t kQueueMib = 64;
 constexpr int64_t kReceptionMib = 192;
 // gRPC ends calls once the budget is exceeded, so it stays exceeded for a while; and malloc's
 // arenas keep some freed memory.
-int64_t SlackMib() { return ProgramsAreSanitized() ? 1024 : 128; }
+int64_t ReceptionSlackMib() { return ProgramsAreSanitized() ? 1024 : 128; }
 // Shortest time in which everyone else's messages pour in.
 constexpr absl::Duration kPeriod = absl::Seconds(3);
 constexpr int kServedMin = 50;
 
-std::vector<std::string> Flags() {
+std::vector<std::string> ReceptionFlags() {
   return {absl::StrCat("--staging_mib=", kStagingMib), absl::StrCat("--queue_mib=", kQueueMib),
           absl::StrCat("--reception_mib=", kReceptionMib), "--max_message_mib=32",
           "--log_level=error"};
@@ -55,7 +54,7 @@ class FaultsReception : public ::testing::Test {
 };
 
 TEST_F(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthersAreServed) {
-  ServerProcess server(Flags());
+  ServerProcess server(ReceptionFlags());
   // Repeats calls that met a connection which gRPC had closed because it was idle. One of four
   // repeated calls meets such a connection again, however long the pause: with the default of five
   // attempts, one call of some thousand fails.
@@ -69,7 +68,8 @@ TEST_F(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthers
   std::vector<int> calls(1);
   {
     FaultProcess giants(
-        {"giants", server.address(), absl::StrCat(kConnections), absl::StrCat(kGiantMib)}, &calls);
+        {"giants", server.address(), absl::StrCat(kGiantConnections), absl::StrCat(kGiantMib)},
+        &calls);
     // Waits until incoming bytes would be far over the budget, too; a slow machine takes longer.
     const auto pressed = [&] {
       return server.PeakResidentBytes() - before > (kQueueMib + kReceptionMib) * kMib / 2;
@@ -86,11 +86,11 @@ TEST_F(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthers
   std::printf(
       "%d calls of %d MiB from %d connections: at most %.0f MiB more resident; "
       "of others %d answered, %d repeated\n",
-      calls[0], static_cast<int>(kGiantMib), kConnections,
+      calls[0], static_cast<int>(kGiantMib), kGiantConnections,
       static_cast<double>(grown) / static_cast<double>(kMib), served, repeated);
   EXPECT_LE(repeated, served / 2);
   EXPECT_GT(calls[0], 0);
-  EXPECT_LE(grown, (kStagingMib + kQueueMib + kReceptionMib + SlackMib()) * kMib);
+  EXPECT_LE(grown, (kStagingMib + kQueueMib + kReceptionMib + ReceptionSlackMib()) * kMib);
   // The budget gets its bytes back: the server takes the next client's large message.
   EXPECT_TRUE(Eventually([&] {
     return Execute(Connect(server.address()), Request("gelu", {FloatTensor(7 << 20)})).status.ok();
@@ -103,7 +103,7 @@ TEST_F(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthers
 // Frames of a few bytes, which no client of gRPC sends: counting the pieces would take many times
 // the memory of their content.
 TEST_F(FaultsReception, AMessageInSplintersIsRefusedWithItsLimit) {
-  ServerProcess server(Flags());
+  ServerProcess server(ReceptionFlags());
   const std::string message = Request("identity", {FloatTensor(1 << 18)}).SerializeAsString();
   RawHttp2 client(server.address());
   const uint32_t stream = client.Call();
@@ -139,7 +139,8 @@ TEST_F(FaultsReception, AMessageInFramesOfOneByteIsEndedBeforeItTakesTooMuch) {
     is_open = client.SendFrames(stream, frames, kFrames);
   EXPECT_FALSE(is_open) << "15 MiB in frames of one byte were taken";
   const int64_t peak_mib = server.PeakResidentBytes() / kMib;
-  EXPECT_LE(peak_mib, (kSumMib + kOwnMib) * 3 / 2 + (ProgramsAreSanitized() ? SlackMib() : 0));
+  EXPECT_LE(peak_mib,
+            (kSumMib + kOwnMib) * 3 / 2 + (ProgramsAreSanitized() ? ReceptionSlackMib() : 0));
   EXPECT_TRUE(server.Logs("memory is over its limit"));
   // Others are served afterwards, with messages as large as before.
   EXPECT_TRUE(Eventually([&] {

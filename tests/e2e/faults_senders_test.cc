@@ -21,7 +21,6 @@
 namespace warpcall::testing {
 namespace {
 
-constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int64_t kMessageBytes = 64 * kMib;
 // Freed memory that malloc, and AddressSanitizer's quarantine of 256 MiB, may keep.
 int64_t SlackBytes() { return ProgramsAreSanitized() ? 1024 * kMib : 2 * kMessageBytes; }

@@ -25,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-Tensor Ramp(std::vector<int64_t> shape, float step) {
+Tensor RampTensor(std::vector<int64_t> shape, float step) {
   int64_t elements = 1;
   for (const int64_t size : shape) elements *= size;
   std::vector<float> values(static_cast<size_t>(elements));
@@ -67,9 +67,9 @@ class GraphClientTest : public ::testing::Test {
                                    "' --server ", server_.address(), " ", arguments));
   }
 
-  const Tensor x_ = Ramp({6, 40}, 1);
-  const Tensor weight_ = Ramp({24, 40}, 0.5);
-  const Tensor bias_ = Ramp({24}, 2);
+  const Tensor x_ = RampTensor({6, 40}, 1);
+  const Tensor weight_ = RampTensor({24, 40}, 0.5);
+  const Tensor bias_ = RampTensor({24}, 2);
   ServerProcess server_{
       std::vector<std::string>{"--devices=cpu", "--self_test=off", "--resident_mib=1"}};
   client::Client client_{server_.address()};
@@ -123,7 +123,7 @@ TEST_F(GraphClientTest, WhatTheServerLostIsPutAgain) {
   const auto weight = client_.Put(weight_, {.evictable = true});
   ASSERT_TRUE(weight.ok()) << weight.status();
   const std::string handle = weight->tensor.handle();
-  const auto all = client_.Put(Ramp({1 << 18}, 1));  // takes all room
+  const auto all = client_.Put(RampTensor({1 << 18}, 1));  // takes all room
   ASSERT_TRUE(all.ok()) << all.status();
   const std::string handles[] = {all->tensor.handle()};
   ASSERT_TRUE(client_.Free(handles).ok());

@@ -35,7 +35,7 @@ v1::BenchmarkRequest BenchmarkBy(const std::string& kernel, const std::string& i
 }
 
 // Waits until the gate opens.
-v1::BenchmarkRequest HeldBenchmark(const Gate& gate) {
+v1::BenchmarkRequest ShortHeldBenchmark(const Gate& gate) {
   v1::BenchmarkRequest request = BenchmarkBy("held", "auto");
   (*request.mutable_attributes())["gate"].set_string_value(gate.path());
   return request;
@@ -182,7 +182,7 @@ TEST(InspectAccessTest, PushIsForCallersOnThisMachine) {
 TEST(InspectAccessTest, WhoWaitsIsToldHowManyGoBeforeAndTheQueueHasItsLimit) {
   ServerProcess server(FlagsForHeld({"--inspect_queue=1"}));
   Gate gate;
-  Asked running(server, HeldBenchmark(gate));
+  Asked running(server, ShortHeldBenchmark(gate));
   ASSERT_TRUE(Eventually([&] { return Runs(server); }));
   Asked waiting(server, BenchmarkBy("gelu", "auto"));
   EXPECT_EQ(waiting.QueuePosition(), "1");
@@ -205,7 +205,7 @@ TEST(InspectAccessTest, TheClientTellsOfItsPlaceWhileItWaits) {
                                            .timeout = absl::Minutes(1)};
   for (const bool in_parts : {false, true}) {
     Gate gate;
-    Asked running(server, HeldBenchmark(gate));
+    Asked running(server, ShortHeldBenchmark(gate));
     ASSERT_TRUE(Eventually([&] { return Runs(server); }));
     std::atomic<int> told{0};
     client::Client client(server.address(), {.queued = [&](int ahead) {

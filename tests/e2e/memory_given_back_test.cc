@@ -17,10 +17,9 @@
 namespace warpcall::testing {
 namespace {
 
-constexpr int64_t kMib = int64_t{1} << 20;
-constexpr int64_t kStagingMib = 64;
+constexpr int64_t kStagingRoomMib = 64;
 constexpr int kWaiting = 24;
-constexpr int64_t kMessageMib = 16;
+constexpr int64_t kWaitingMessageMib = 16;
 // Room for memory that a server holds from its first requests on, beside their tensors.
 constexpr int64_t kSlackMib = 48;
 constexpr char kGaveBack[] = "gave free memory back";
@@ -34,7 +33,7 @@ size_t Count(const std::string& text, const std::string& what) {
 TEST(MemoryGivenBackTest, MemoryOfMessagesGoesBackWhenTheServerRests) {
   if (ProgramsAreSanitized()) GTEST_SKIP() << "AddressSanitizer's allocator is not malloc's";
   ServerProcess server(
-      FlagsForHeld({absl::StrCat("--staging_mib=", kStagingMib), "--max_message_mib=32",
+      FlagsForHeld({absl::StrCat("--staging_mib=", kStagingRoomMib), "--max_message_mib=32",
                     "--devices=cpu", "--lanes_per_device=1", "--log_level=debug"}));
   const int64_t before = server.ResidentBytes();
   // The second time staging is resident already.
@@ -46,16 +45,16 @@ TEST(MemoryGivenBackTest, MemoryOfMessagesGoesBackWhenTheServerRests) {
     std::vector<std::unique_ptr<PendingCall>> waiting;
     for (int i = 0; i < kWaiting; ++i)
       waiting.push_back(std::make_unique<PendingCall>(
-          server, Request("identity", {FloatTensor(kMessageMib * kMib / 4)})));
+          server, Request("identity", {FloatTensor(kWaitingMessageMib * kMib / 4)})));
     EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == kWaiting; }));
-    EXPECT_GE(server.ResidentBytes() - before, kWaiting * kMessageMib * kMib);
+    EXPECT_GE(server.ResidentBytes() - before, kWaiting * kWaitingMessageMib * kMib);
     // The server rests while they wait, too: memory in use then must go back later all the same.
     ASSERT_TRUE(Eventually([&] { return Count(server.log(), kGaveBack) > tries; }));
     gate.Open();
     EXPECT_EQ(held.Code(), grpc::StatusCode::OK);
     for (const auto& call : waiting) EXPECT_EQ(call->Code(), grpc::StatusCode::OK);
     EXPECT_TRUE(Eventually([&] {
-      return server.ResidentBytes() - before <= (kStagingMib + kSlackMib) * kMib;
+      return server.ResidentBytes() - before <= (kStagingRoomMib + kSlackMib) * kMib;
     })) << (server.ResidentBytes() - before) / kMib
         << " MiB more than before, time " << time;
   }

@@ -30,7 +30,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int64_t kMessageMib = 16;
 constexpr int64_t kBombMib = 32;        // in 33 KB of gzip
 constexpr int64_t kLargeBombMib = 512;  // in 523 KB
@@ -80,14 +79,14 @@ grpc::ByteBuffer ToMessage(const std::string& bytes, bool gzipped) {
   return message;
 }
 
-struct Answer {
+struct RawAnswer {
   grpc::Status status;
   grpc::ByteBuffer message;  // the first one, if any came
 };
 
 // One call of `method`, unary or a stream, with one message.
-Answer CallWith(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                const std::string& bytes, bool gzipped) {
+RawAnswer CallWith(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                   const std::string& bytes, bool gzipped) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   if (gzipped) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
@@ -101,7 +100,7 @@ Answer CallWith(const std::shared_ptr<grpc::Channel>& channel, const std::string
     return ok;
   };
   call->StartCall(nullptr);
-  Answer answer;
+  RawAnswer answer;
   if (done()) {
     call->WriteLast(ToMessage(bytes, gzipped), grpc::WriteOptions(), nullptr);
     done();
@@ -144,7 +143,7 @@ TEST(MessageLimits, EveryMethodRefusesMoreThanItTakes) {
   const auto channel = Connect(server.address());
   for (const std::string& method : AllMethods()) {
     const size_t most = LargestMessage(method);
-    const Answer answer = CallWith(channel, method, UnknownFields(most + 2), false);
+    const RawAnswer answer = CallWith(channel, method, UnknownFields(most + 2), false);
     if (TakesTensors(method)) {
       EXPECT_FALSE(answer.status.ok() && answer.message.Length() == 0) << method;
       continue;
@@ -163,7 +162,7 @@ TEST(MessageLimits, ABombIsNotInflatedBeyondItsMethodsLimit) {
   const std::string bomb = Gzip("", kBombMib);
   const int64_t before = server.PeakResidentBytes();
   for (const std::string& method : AllMethods()) {
-    const Answer answer = CallWith(channel, method, bomb, true);
+    const RawAnswer answer = CallWith(channel, method, bomb, true);
     std::string said = answer.status.error_message();
     if (absl::EndsWith(method, "/ModelStreamInfer"))  // its errors are messages
       said = Flat(answer.message);
@@ -322,18 +321,19 @@ TEST(MessageLimits, CompressedRequestsAreAnsweredAsPlainOnes) {
   for (const int64_t elements : {int64_t{3}, int64_t{1} << 20}) {
     const v1::ExecuteRequest request = Request("identity", {FloatTensor(elements)});
     const std::string bytes = request.SerializeAsString();
-    const Answer answer =
+    const RawAnswer answer =
         CallWith(channel, "/warpcall.v1.KernelService/Execute", Gzip(bytes), true);
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
     v1::ExecuteResponse response;
     ASSERT_TRUE(response.ParseFromString(Flat(answer.message)));
     EXPECT_EQ(response.outputs(0).data(), request.inputs(0).data());
   }
-  const Answer kernels =
+  const RawAnswer kernels =
       CallWith(channel, "/warpcall.v1.KernelService/ListKernels", Gzip(""), true);
   EXPECT_TRUE(kernels.status.ok()) << kernels.status.error_message();
   EXPECT_GT(kernels.message.Length(), 1000u);
-  const Answer corrupt = CallWith(channel, "/warpcall.v1.KernelService/Execute", "no gzip", true);
+  const RawAnswer corrupt =
+      CallWith(channel, "/warpcall.v1.KernelService/Execute", "no gzip", true);
   EXPECT_EQ(corrupt.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(server.Stop(), 0);
 }

@@ -16,7 +16,6 @@
 namespace warpcall::testing {
 namespace {
 
-constexpr int64_t kMib = int64_t{1} << 20;
 constexpr double kProbeSecondsMax = 0.1;
 constexpr int64_t kGrowthMax = 16 * kMib;
 

@@ -13,6 +13,8 @@
 
 namespace warpcall::testing {
 
+inline constexpr int64_t kMib = int64_t{1} << 20;
+
 class ServerProcess {
  public:
   // Starts with `flags` beside free ports, no lame-duck time (unless given) and a log in `log()`.

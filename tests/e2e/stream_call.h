@@ -15,8 +15,6 @@
 
 namespace warpcall::testing {
 
-inline constexpr size_t kMib = size_t{1} << 20;
-
 inline v1::ExecuteStreamRequest Header(const std::string& kernel, const std::vector<int64_t>& shape,
                                        v1::DataType type = v1::DATA_TYPE_FLOAT32) {
   v1::ExecuteStreamRequest message;

@@ -53,7 +53,7 @@ TEST(StreamTest, ComesBackAsExecuteComputesItWhateverTheChunks) {
     whole.mutable_inputs(0)->set_data(data);
     const Reply expected = Execute(Connect(server.address()), whole);
     ASSERT_TRUE(expected.status.ok()) << expected.CodeAndMessage();
-    for (const size_t chunk_bytes : {size_t{999'999}, 2 * kMib, 16 * kMib}) {
+    for (const size_t chunk_bytes : {size_t{999'999}, size_t{2 * kMib}, size_t{16 * kMib}}) {
       Stream stream(server);
       const Answer answer = Call(&stream, Header(kernel, {5, 1023, 1021}), data, chunk_bytes);
       stream.CloseInput();
@@ -137,7 +137,7 @@ void SendRequests(Stream* stream, int requests, const std::string& data) {
 TEST(StreamTest, ResultsOfWholeRequestsComeBeforeTheFailureOfTheNext) {
   ServerProcess server;
   constexpr int kRequests = 4;
-  for (const size_t bytes : {size_t{4000}, 4 * kMib}) {
+  for (const size_t bytes : {size_t{4000}, size_t{4 * kMib}}) {
     const std::string data = Data(bytes);
     for (int i = 0; i < 5; ++i) {
       Stream stream(server);

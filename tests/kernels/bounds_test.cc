@@ -21,9 +21,9 @@
 namespace warpcall {
 namespace {
 
+using testing::kInfinity;
 using testing::Memory;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // One op's output for inputs of N(0, 1), as the reference row gives it, and the truth.
@@ -62,22 +62,22 @@ class Checked {
   std::vector<Memory> outputs_;
 };
 
-TensorSpec Spec(DataType type, Dims dims) { return {.data_type = type, .dims = std::move(dims)}; }
+TensorSpec SpecOf(DataType type, Dims dims) { return {.data_type = type, .dims = std::move(dims)}; }
 
 TEST(BoundsTest, WhatTheReferenceRoundsIsRightInEveryType) {
   for (const DataType type : kDataTypes) {
-    EXPECT_EQ(Checked(IdentityOp(), {Spec(type, {1000})}).Wrong(), 0);
-    EXPECT_EQ(Checked(GeluOp(), {Spec(type, {1000})}).Wrong(), 0);
-    EXPECT_EQ(Checked(SoftmaxOp(), {Spec(type, {7, 300})}).Wrong(), 0);
-    EXPECT_EQ(Checked(RmsnormOp(), {Spec(type, {7, 300}), Spec(type, {300})}).Wrong(), 0);
-    EXPECT_EQ(Checked(MatmulOp(), {Spec(type, {9, 100}), Spec(type, {100, 11})}).Wrong(), 0);
+    EXPECT_EQ(Checked(IdentityOp(), {SpecOf(type, {1000})}).Wrong(), 0);
+    EXPECT_EQ(Checked(GeluOp(), {SpecOf(type, {1000})}).Wrong(), 0);
+    EXPECT_EQ(Checked(SoftmaxOp(), {SpecOf(type, {7, 300})}).Wrong(), 0);
+    EXPECT_EQ(Checked(RmsnormOp(), {SpecOf(type, {7, 300}), SpecOf(type, {300})}).Wrong(), 0);
+    EXPECT_EQ(Checked(MatmulOp(), {SpecOf(type, {9, 100}), SpecOf(type, {100, 11})}).Wrong(), 0);
   }
 }
 
 // 16-bit results have half a unit for their rounding, not one: a neighbour is wrong.
 TEST(BoundsTest, ANeighbourOfARounded16BitResultIsWrong) {
   for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
-    Checked softmax(SoftmaxOp(), {Spec(type, {50, 20})});
+    Checked softmax(SoftmaxOp(), {SpecOf(type, {50, 20})});
     int64_t moved = 0;
     for (int64_t i = 0; i < softmax.elements(); ++i, ++moved) {
       const double unit = 2 * HalfUnit(type, softmax.Get(i));
@@ -91,7 +91,7 @@ TEST(BoundsTest, ANeighbourOfARounded16BitResultIsWrong) {
 // Every other element becomes larger by the share of the one that is lost.
 TEST(BoundsTest, ALostElementOfSoftmaxIsSeenUpToAHundredThousand) {
   for (const int64_t n : {1009, 8193, 65537, 100003}) {
-    Checked row(SoftmaxOp(), {Spec(DataType::kFloat32, {n})});
+    Checked row(SoftmaxOp(), {SpecOf(DataType::kFloat32, {n})});
     double kept = 0;
     for (int64_t j = 0; j < n; ++j) kept += row.Get(j);
     kept -= kept / static_cast<double>(n);  // one of average weight
@@ -104,11 +104,11 @@ TEST(BoundsTest, ALostElementOfSoftmaxIsSeenUpToAHundredThousand) {
 // all elements by the share of the lost element.
 TEST(BoundsTest, ALostElementOfANormIsSeenUpToAHundredThousand) {
   for (const int64_t n : {1009, 8193, 65537, 100003}) {
-    Checked rms(RmsnormOp(), {Spec(DataType::kFloat32, {n}), Spec(DataType::kFloat32, {n})});
+    Checked rms(RmsnormOp(), {SpecOf(DataType::kFloat32, {n}), SpecOf(DataType::kFloat32, {n})});
     const double larger = 1 + 2.0 / static_cast<double>(n);  // one of twice the deviation
     for (int64_t j = 0; j < n; ++j) rms.Set(j, static_cast<float>(rms.Get(j) * larger));
     EXPECT_GE(rms.Wrong(), n - n / 100) << n;
-    const TensorSpec row = Spec(DataType::kFloat32, {n});
+    const TensorSpec row = SpecOf(DataType::kFloat32, {n});
     Checked layer(LayernormOp(), {row, row, row});
     for (int64_t j = 0; j < n; ++j) {
       const double weighed = layer.Get(j) - layer.input(2, j);
@@ -160,8 +160,9 @@ TEST(BoundsTest, ANormWithoutSubnormalsNeedsItsAllowance) {
   const Allowance allowance = AllowanceFor(LayernormOp().cases(), "cudnn_norm", DataType::kFloat32);
   int64_t wrong_without = 0;
   for (const int64_t n : {2, 9, 15, 129, 1025}) {
-    const TensorSpec row = Spec(DataType::kFloat32, {n});
-    Checked rows(LayernormOp(), {Spec(DataType::kFloat32, {kRows, n}), row, row}, {}, Fill::kWide);
+    const TensorSpec row = SpecOf(DataType::kFloat32, {n});
+    Checked rows(LayernormOp(), {SpecOf(DataType::kFloat32, {kRows, n}), row, row}, {},
+                 Fill::kWide);
     for (int64_t i = 0; i < kRows; ++i) NormalizeWithoutSubnormals(&rows, i, n);
     EXPECT_EQ(rows.Wrong(allowance), 0) << n;
     wrong_without += rows.Wrong();
@@ -180,7 +181,7 @@ TEST(BoundsTest, ANormWithoutSubnormalsNeedsItsAllowance) {
 TEST(BoundsTest, ALostSplitOfALongSumIsSeen) {
   constexpr int64_t kTerms = 20011;
   for (const DataType type : kDataTypes) {
-    Checked product(MatmulOp(), {Spec(type, {1, kTerms}), Spec(type, {kTerms, 3})});
+    Checked product(MatmulOp(), {SpecOf(type, {1, kTerms}), SpecOf(type, {kTerms, 3})});
     for (int64_t j = 0; j < 3; ++j) {
       double lost = 0;
       for (int64_t p = kTerms - kTerms / 32; p < kTerms; ++p)
@@ -196,8 +197,8 @@ TEST(BoundsTest, ALostSplitOfALongSumIsSeen) {
 TEST(BoundsTest, ALostStepOfASumIsSeen) {
   constexpr int64_t kTerms = 1024;
   constexpr int64_t kColumns = 64;
-  Checked product(MatmulOp(), {Spec(DataType::kFloat32, {1, kTerms}),
-                               Spec(DataType::kFloat32, {kTerms, kColumns})});
+  Checked product(MatmulOp(), {SpecOf(DataType::kFloat32, {1, kTerms}),
+                               SpecOf(DataType::kFloat32, {kTerms, kColumns})});
   for (int64_t j = 0; j < kColumns; ++j) {
     double lost = 0;
     for (int64_t p = kTerms - 16; p < kTerms; ++p)
@@ -211,7 +212,7 @@ TEST(BoundsTest, TwoUnitsInTheLastPlaceOfALargeGeluAreWrong) {
   const float x = 9;
   Operands inputs;
   inputs.inputs = {&x};
-  const Problem problem = *MakeProblem(GeluOp(), {Spec(DataType::kFloat32, {1})}, {});
+  const Problem problem = *MakeProblem(GeluOp(), {SpecOf(DataType::kFloat32, {1})}, {});
   const Truth truth = TruthOf({GeluOp(), GeluOp().cases(), problem, inputs}, testing::TestPool());
   const float off = x + 2 * 0x1p-20f;
   EXPECT_EQ(Compare(truth, &off).wrong, 1);
@@ -228,7 +229,7 @@ struct Element {
 int64_t WrongOf(const Element& element, const Allowance& allowance = {}) {
   Memory memory(ElementBytes(element.type));
   testing::SetValue(memory.data(), element.type, 0, element.actual);
-  const Truth one{.spec = Spec(element.type, {1}),
+  const Truth one{.spec = SpecOf(element.type, {1}),
                   .values = {element.truth},
                   .errors = {{.arithmetic = element.arithmetic, .subnormal_inputs = 1}}};
   return Compare(one, memory.data(), allowance).wrong;

@@ -27,7 +27,7 @@ using expression::Layout;
 
 constexpr DataType kType = DataType::kFloat32;
 
-struct Sample {
+struct Formula {
   std::string text;
   std::vector<Dims> shapes;
   Fill fill = Fill::kNormal;
@@ -95,8 +95,8 @@ class HostChain {
   std::vector<int> numbers_;
 };
 
-std::vector<Sample> Samples() {
-  std::vector<Sample> samples;
+std::vector<Formula> Formulas() {
+  std::vector<Formula> samples;
   for (const char* const name : {"gelu", "gelu_erf", "silu", "sigmoid"})
     for (const Fill fill : {Fill::kNormal, Fill::kSpecial, Fill::kWide, Fill::kBroad})
       samples.push_back({absl::StrCat(name, "(x0)"), {{3, 331}}, fill});
@@ -117,9 +117,9 @@ std::vector<Sample> Samples() {
 }
 
 TEST(ElementaryTest, StepsOneAfterTheOtherAreTheExpression) {
-  const std::vector<Sample> samples = Samples();
+  const std::vector<Formula> samples = Formulas();
   std::vector<Problem> problems;
-  for (const Sample& sample : samples) problems.push_back(sample.ToProblem());
+  for (const Formula& sample : samples) problems.push_back(sample.ToProblem());
   HostKernels host;
   std::vector<HostChain> chains;
   for (const Problem& problem : problems) chains.emplace_back(problem, &host);

@@ -95,14 +95,14 @@ TEST(ParserTest, WhatIsEqualIsOneNode) {
             "multiply(dropout(x0, 0.5, call 0), dropout(x0, 0.5, call 1))");
 }
 
-struct Refusal {
+struct Refused {
   const char* text;
   int column;
   const char* says;
 };
 
 TEST(ParserTest, ErrorsNameTheColumnAndWhatIsWrongThere) {
-  const Refusal refusals[] = {
+  const Refused refusals[] = {
       {"", 1, "got the end"},
       {"   ", 4, "got the end"},
       {"x0 +", 5, "got the end"},
@@ -149,7 +149,7 @@ TEST(ParserTest, ErrorsNameTheColumnAndWhatIsWrongThere) {
       {"exp(x0,)", 8, "got ')'"},
       {"+x0", 1, "got '+'"},
   };
-  for (const Refusal& refusal : refusals) {
+  for (const Refused& refusal : refusals) {
     const absl::Status status = Parse(refusal.text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << refusal.text;
     EXPECT_THAT(std::string(status.message()),

@@ -36,10 +36,10 @@ using cuda::ToStatus;
 
 constexpr int kLaunches = 8;
 constexpr int kReplays = 20;
-constexpr int kPoison = 0x42;
+constexpr int kLaunchPoison = 0x42;
 // Numbers of bfloat16 elements: a few blocks, which leave room for all launches at once; a quarter
 // of an H200's room; about all of it, with a tail; several times that.
-constexpr int64_t kElements[] = {1 << 14, 1 << 19, (1 << 21) + 5, 1 << 23};
+constexpr int64_t kElementsOfElementwise[] = {1 << 14, 1 << 19, (1 << 21) + 5, 1 << 23};
 // Elements in rows: a few blocks; half of an H200's room or less; about all of it or twice that.
 constexpr int64_t kElementsOfRows[] = {1 << 14, 1 << 20, 1 << 22};
 
@@ -60,7 +60,7 @@ std::vector<Dims> DimsFor(absl::string_view op) {
   if (op == "matmul" || op == "linear") return {{16, 4096}, {64, 512}, {1024, 1024}};
   std::vector<Dims> dims;
   if (op != "gelu" && op != "identity") return dims;
-  for (const int64_t elements : kElements) dims.push_back({elements});
+  for (const int64_t elements : kElementsOfElementwise) dims.push_back({elements});
   return dims;
 }
 
@@ -142,7 +142,7 @@ class Chain {
   absl::Status Poison() const {
     for (const DeviceArray* const array : {&between_, &y_[0], &y_[1]})
       RETURN_IF_ERROR(
-          ToStatus(cudaMemsetAsync(array->data(), kPoison, bytes_, stream_), "poisoning"));
+          ToStatus(cudaMemsetAsync(array->data(), kLaunchPoison, bytes_, stream_), "poisoning"));
     return absl::OkStatus();
   }
 
@@ -195,7 +195,7 @@ struct Candidate {
   PlanPtr plan;
 };
 
-absl::StatusOr<Problem> ProblemOf(const Op& op, const Dims& dims) {
+absl::StatusOr<Problem> ProblemWith(const Op& op, const Dims& dims) {
   std::vector<TensorSpec> inputs = {{DataType::kBFloat16, dims}};
   if (op.name == std::string("matmul") || op.name == std::string("linear"))
     inputs.push_back({DataType::kBFloat16, {dims.back(), dims.back()}});
@@ -208,7 +208,7 @@ std::vector<Candidate> Candidates(const Registry& registry, CudaDevice& device) 
   std::vector<Candidate> candidates;
   for (const Kernel& kernel : registry.kernels())
     for (const Dims& dims : DimsFor(kernel.op->name)) {
-      const auto problem = ProblemOf(*kernel.op, dims);
+      const auto problem = ProblemWith(*kernel.op, dims);
       EXPECT_TRUE(problem.ok()) << problem.status();
       if (!problem.ok()) continue;
       for (const int id : kernel.rows) {

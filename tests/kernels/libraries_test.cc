@@ -81,7 +81,7 @@ std::vector<RowCase> RowCases() {
           {&RmsnormOp(), norm::CudnnNormRow(), "libcudnn.so.9", "cudnn_norm", {square, weight}}};
 }
 
-Problem ProblemOf(const RowCase& row_case) {
+Problem CaseProblem(const RowCase& row_case) {
   absl::StatusOr<Problem> problem = MakeProblem(*row_case.op, row_case.inputs, {});
   EXPECT_TRUE(problem.ok()) << problem.status();
   return *std::move(problem);
@@ -89,7 +89,7 @@ Problem ProblemOf(const RowCase& row_case) {
 
 // A process that may open no file has no libraries.
 [[noreturn]] void PrintRefusalWithoutFiles(const RowCase& row_case) {
-  const Problem problem = ProblemOf(row_case);
+  const Problem problem = CaseProblem(row_case);
   const rlimit none{0, 0};
   setrlimit(RLIMIT_NOFILE, &none);
   const absl::Status status = row_case.row.supports(problem, DeviceProperties());
@@ -112,7 +112,7 @@ TEST(LibraryRowsTest, TensorsWithoutElementsNeedNothing) {
   for (RowCase& row_case : RowCases()) {
     SCOPED_TRACE(row_case.row.name);
     for (TensorSpec& input : row_case.inputs) input.dims.assign(input.dims.size(), 0);
-    const Problem problem = ProblemOf(row_case);
+    const Problem problem = CaseProblem(row_case);
     Operands operands;
     operands.inputs.assign(row_case.inputs.size(), nullptr);
     operands.outputs = {nullptr};

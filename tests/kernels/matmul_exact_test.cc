@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <random>
 #include <string>
 #include <utility>
@@ -20,10 +19,9 @@ namespace warpcall::matmul {
 namespace {
 
 namespace testing = warpcall::testing;
+using testing::kInfinity;
 using testing::Memory;
 using testing::TestedRow;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Shapes {
   Dims a;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <random>
 #include <string>
@@ -24,21 +23,20 @@ namespace warpcall::matmul {
 namespace {
 
 namespace testing = warpcall::testing;
+using testing::kInfinity;
 using testing::Memory;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-struct Size {
+struct ProductSize {
   int64_t m;
   int64_t k;
   int64_t n;
 };
 
-struct Form {
+struct Transposes {
   bool transpose_a;
   bool transpose_b;
 };
-constexpr Form kForms[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+constexpr Transposes kTransposes[] = {{false, false}, {true, false}, {false, true}, {true, true}};
 
 float Flushed(float value) { return std::fabs(value) < 0x1p-126f ? 0 : value; }
 
@@ -153,7 +151,7 @@ class MatmulPairsTest : public ::testing::Test {
 
   // Multiplies by every variant in pairs, and by the row's choice.
   void ExpectProduct(const Values& a, const Values& b, const Values& c) {
-    for (const Form& form : kForms) ExpectProduct(a, b, c, form);
+    for (const Transposes& form : kTransposes) ExpectProduct(a, b, c, form);
   }
 
   const Implementation row_ = SimdTiledRow();
@@ -162,7 +160,7 @@ class MatmulPairsTest : public ::testing::Test {
  private:
   std::vector<int> ran_;  // problems, by variant
 
-  void ExpectProduct(const Values& a, const Values& b, const Values& c, const Form& form) {
+  void ExpectProduct(const Values& a, const Values& b, const Values& c, const Transposes& form) {
     Dims a_dims = {a.rows, a.columns};
     Dims b_dims = {b.rows, b.columns};
     if (form.transpose_a) std::swap(a_dims[0], a_dims[1]);
@@ -197,7 +195,7 @@ class MatmulPairsTest : public ::testing::Test {
 TEST_F(MatmulPairsTest, EveryEdgeOfTilesVectorsAndPairs) {
   std::mt19937_64 random(testing::RunSeed());
   const auto integer = [&] { return static_cast<float>(static_cast<int>(random() % 3) - 1); };
-  std::vector<Size> sizes;
+  std::vector<ProductSize> sizes;
   for (int64_t n = 1; n <= pairs::kPanelColumns + 1; ++n)
     for (int64_t m = 1; m <= pairs::kTileRows + 1; ++m) sizes.push_back({m, 1 + (m + n) % 5, n});
   for (const int64_t k : {1, 2, 3, 30, 31, 32, 33, 34, 63, 64, 65}) sizes.push_back({17, k, 35});
@@ -215,7 +213,7 @@ TEST_F(MatmulPairsTest, EveryEdgeOfTilesVectorsAndPairs) {
   sizes.push_back({pairs::kStagedRows + 1, 3, 2});
   sizes.push_back({5, 2, 1025});
   sizes.push_back({41, 2, 514});
-  for (const Size& size : sizes) {
+  for (const ProductSize& size : sizes) {
     Values a(size.m, size.k);
     Values b(size.k, size.n);
     Values c(size.m, size.n);
@@ -295,12 +293,12 @@ TEST_F(MatmulPairsTest, SubnormalTimesInfinityIsInfiniteAndZeroTimesInfinityIsNo
 // The memory behind an operand's last term belongs to another matrix.
 TEST_F(MatmulPairsTest, NeighboursInABatchReachNothing) {
   constexpr int64_t kK = 35, kN = 70;
-  for (const auto& [m, form] : {std::pair{13, kForms[0]},
-                                {13, kForms[1]},
-                                {13, kForms[2]},
-                                {13, kForms[3]},
-                                {5, kForms[2]},
-                                {5, kForms[3]}}) {
+  for (const auto& [m, form] : {std::pair{13, kTransposes[0]},
+                                {13, kTransposes[1]},
+                                {13, kTransposes[2]},
+                                {13, kTransposes[3]},
+                                {5, kTransposes[2]},
+                                {5, kTransposes[3]}}) {
     const Dims a_dims = form.transpose_a ? Dims{2, kK, m} : Dims{2, m, kK};
     const Dims b_dims = form.transpose_b ? Dims{2, kN, kK} : Dims{2, kK, kN};
     const Problem problem =
@@ -342,7 +340,7 @@ TEST(MatmulPairsChoice, FewRowsAreThoseThatRepayNoPacking) {
   if (!pairs::Available()) GTEST_SKIP() << "this processor has no AVX512_BF16";
   const Implementation row = SimdTiledRow();
   const auto names = row.variant_names(DataType::kBFloat16);
-  const auto chosen = [&](const Size& size, bool transpose_b) -> std::string {
+  const auto chosen = [&](const ProductSize& size, bool transpose_b) -> std::string {
     const Dims b = transpose_b ? Dims{size.n, size.k} : Dims{size.k, size.n};
     const Problem problem = *MakeProblem(
         MatmulOp(), {{DataType::kBFloat16, {size.m, size.k}}, {DataType::kBFloat16, b}},

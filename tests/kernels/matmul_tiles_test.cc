@@ -82,7 +82,7 @@ class MatmulTilesTest : public ::testing::Test {
   }
 };
 
-struct Size {
+struct PackedSize {
   int64_t rows;
   int64_t depth;
   int64_t columns;
@@ -93,7 +93,7 @@ constexpr float kBefore = 7;
 
 // a[rows, depth] and b[depth, columns], packed in memory that was full of NaN, and c.
 struct Packed {
-  Packed(const Size& size, const std::vector<float>& a, const std::vector<float>& b)
+  Packed(const PackedSize& size, const std::vector<float>& a, const std::vector<float>& b)
       : rows(tiles::kTileRows * pairs::kRowWords * sizeof(uint32_t)),
         panel(pairs::kPanelWords * sizeof(uint32_t)),
         c(static_cast<size_t>((size.rows + 1) * kStride), kBefore) {
@@ -105,7 +105,7 @@ struct Packed {
                      static_cast<uint32_t*>(panel.data()));
   }
 
-  void Multiply(const Size& size, bool accumulate) {
+  void Multiply(const PackedSize& size, bool accumulate) {
     tiles::MultiplyByTiles<StandIn>(size.rows, size.columns,
                                     {.a = static_cast<const uint32_t*>(rows.data()),
                                      .b = static_cast<const uint32_t*>(panel.data()),
@@ -126,7 +126,7 @@ struct Packed {
   std::vector<float> c;
 };
 
-void ExpectIntegers(const Size& size, bool accumulate, std::mt19937_64& random) {
+void ExpectIntegers(const PackedSize& size, bool accumulate, std::mt19937_64& random) {
   SCOPED_TRACE(::testing::Message() << size.rows << " x " << size.depth << " x " << size.columns
                                     << (accumulate ? ", added" : ""));
   const auto integers = [&](int64_t count) {
@@ -168,7 +168,7 @@ TEST_F(MatmulTilesTest, EveryEdgeOfBlocksAndTiles) {
 
 // Tiles leave subnormal values, which they would lose, to pairs: in later rows too.
 TEST_F(MatmulTilesTest, SubnormalElementsAndSumsAreKept) {
-  const Size size = {32, 3, 64};
+  const PackedSize size = {32, 3, 64};
   std::vector<float> a(32 * 3);
   std::vector<float> b(3 * 64);
   a[31 * 3] = 0x1p-133f;
@@ -185,7 +185,7 @@ TEST_F(MatmulTilesTest, SubnormalElementsAndSumsAreKept) {
 
 // The sum in c comes from an earlier slice of k.
 TEST_F(MatmulTilesTest, SubnormalSumsThatAreThereAlreadyAreKept) {
-  const Size size = {1, 1, 1};
+  const PackedSize size = {1, 1, 1};
   Packed packed(size, {0}, {1});
   packed.c[0] = 0x1p-130f;
   packed.Multiply(size, true);

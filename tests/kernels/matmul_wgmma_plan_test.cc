@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::MadeUpH200;
 
-Problem Product(Dims a, Dims b, bool transpose_a = false, bool transpose_b = false) {
+Problem ProductOf(Dims a, Dims b, bool transpose_a = false, bool transpose_b = false) {
   constexpr DataType kType = DataType::kBFloat16;
   return *MakeProblem(MatmulOp(), {{kType, std::move(a)}, {kType, std::move(b)}},
                       {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
@@ -37,21 +37,21 @@ TEST(WgmmaPlanTest, OtherArchitecturesAreRefusedByName) {
     DeviceProperties device = MadeUpH200();
     device.architecture = architecture;
     device.compute_capability = absl::StrCat(architecture / 10, ".", architecture % 10);
-    const absl::Status status = WgmmaTiledRow().supports(Product({8, 8}, {8, 8}), device);
+    const absl::Status status = WgmmaTiledRow().supports(ProductOf({8, 8}, {8, 8}), device);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
     EXPECT_THAT(std::string(status.message()), HasSubstr(device.compute_capability));
   }
 }
 
 TEST(WgmmaPlanTest, OnlyRowsThatAreNoWholeVectorsAreCopied) {
-  const WgmmaTiling aligned = TilingOf(Product({40, 72}, {72, 48}));
+  const WgmmaTiling aligned = TilingOf(ProductOf({40, 72}, {72, 48}));
   EXPECT_EQ(aligned.workspace_bytes(), 0u);
   EXPECT_EQ(aligned.gpu_kernels(), 1);
   EXPECT_TRUE(aligned.geometry.c_in_boxes);
   // k: both have rows of 73 or, the other way, of 40 and 48.
-  EXPECT_EQ(TilingOf(Product({40, 73}, {73, 48})).workspace_bytes(), 40u * 80 * 2);
-  EXPECT_EQ(TilingOf(Product({73, 40}, {73, 48}, true)).workspace_bytes(), 0u);
-  const WgmmaTiling odd = TilingOf(Product({3, 40, 73}, {3, 73, 49}));
+  EXPECT_EQ(TilingOf(ProductOf({40, 73}, {73, 48})).workspace_bytes(), 40u * 80 * 2);
+  EXPECT_EQ(TilingOf(ProductOf({73, 40}, {73, 48}, true)).workspace_bytes(), 0u);
+  const WgmmaTiling odd = TilingOf(ProductOf({3, 40, 73}, {3, 73, 49}));
   EXPECT_EQ(odd.workspace_bytes(), 3u * (40 * 80 + 73 * 56) * 2);
   EXPECT_EQ(odd.gpu_kernels(), 3);
   EXPECT_FALSE(odd.geometry.c_in_boxes);
@@ -114,7 +114,7 @@ TEST(WgmmaPlanTest, SwappedOperandsHaveTheirBatchesSwapped) {
 TEST(WgmmaPlanTest, NoMoreRowsAreCopiedThanThereAre) {
   const auto of_few = [](int64_t m, int64_t n, bool transpose_b) {
     return TilingOf(
-        Product({m, 4096}, transpose_b ? Dims{n, 4096} : Dims{4096, n}, false, transpose_b));
+        ProductOf({m, 4096}, transpose_b ? Dims{n, 4096} : Dims{4096, n}, false, transpose_b));
   };
   for (const bool transpose_b : {false, true}) {
     const WgmmaTiling few = of_few(16, 4096, transpose_b);
@@ -143,7 +143,7 @@ TEST(WgmmaPlanTest, FloatsAreTakenWherePrecisionPermitsAlone) {
 
 // An operand that batches share is one matrix, whose coordinate stays 0.
 TEST(WgmmaPlanTest, BatchesCountMatrices) {
-  const WgmmaTiling tiling = TilingOf(Product({2, 1, 16, 24}, {1, 3, 24, 8}));
+  const WgmmaTiling tiling = TilingOf(ProductOf({2, 1, 16, 24}, {1, 3, 24, 8}));
   EXPECT_EQ(tiling.a.stack.matrices, 2);
   EXPECT_EQ(tiling.b.stack.matrices, 3);
   EXPECT_EQ(tiling.c.matrices, 6);
@@ -153,11 +153,11 @@ TEST(WgmmaPlanTest, BatchesCountMatrices) {
   EXPECT_EQ(tiling.geometry.batch.b_stride[0], 0);
   EXPECT_EQ(tiling.geometry.batch.b_stride[1], 1);
   // Rows of a that meet one b are one taller matrix.
-  EXPECT_EQ(TilingOf(Product({5, 16, 24}, {24, 8})).geometry.m, 80);
+  EXPECT_EQ(TilingOf(ProductOf({5, 16, 24}, {24, 8})).geometry.m, 80);
 }
 
 TEST(WgmmaPlanTest, TheGridIsOfWholeClustersAndNoLargerThanTheDeviceUnlessSumsAreCut) {
-  const Problem problem = Product({4096, 4096}, {4096, 4096});
+  const Problem problem = ProductOf({4096, 4096}, {4096, 4096});
   const Arrangement arrangement = ArrangementOf(problem);
   const WgmmaVariants variants;
   for (int tile = 0; tile < kWgmmaTileCount; ++tile) {
@@ -172,7 +172,7 @@ TEST(WgmmaPlanTest, TheGridIsOfWholeClustersAndNoLargerThanTheDeviceUnlessSumsAr
 }
 
 TEST(WgmmaPlanTest, SumsThatAreTooShortAreNotCutEvenIfAskedFor) {
-  const Problem problem = Product({64, 448}, {448, 64});
+  const Problem problem = ProductOf({64, 448}, {448, 64});
   const WgmmaVariants variants;
   const int in_8 = variants.NumberOf({kWgmmaTileCount - 1, Adjacent::kDepth, Adjacent::kOuter});
   const absl::Status status =

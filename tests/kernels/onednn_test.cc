@@ -31,17 +31,17 @@ using cpu::ReadAmxFacts;
 constexpr auto kWithoutAmx = dnnl::cpu_isa::avx512_core_bf16;
 
 // A Xeon of the Sapphire Rapids kind, Linux 6.
-constexpr AmxFacts kSapphireRapids = {
+constexpr AmxFacts kSapphireRapidsAmx = {
     .leaf_max = 0x20, .features = 0xFFDD4432, .palette_max = 1, .xcr0 = 0x602E7, .permitted = true};
 
 TEST(OnednnIsaTest, AmxThatIsFullyThereIsUsed) {
-  EXPECT_EQ(IsaLimit(kSapphireRapids, ""), std::nullopt);
-  EXPECT_EQ(IsaLimit(kSapphireRapids, "AVX2"), std::nullopt);
+  EXPECT_EQ(IsaLimit(kSapphireRapidsAmx, ""), std::nullopt);
+  EXPECT_EQ(IsaLimit(kSapphireRapidsAmx, "AVX2"), std::nullopt);
 }
 
 // A hypervisor whose last leaf is 0x1C: a leaf beyond that reads as the last one, or as 0.
 TEST(OnednnIsaTest, AmxWithoutItsLeafIsNotUsed) {
-  AmxFacts facts = kSapphireRapids;
+  AmxFacts facts = kSapphireRapidsAmx;
   facts.leaf_max = 0x1C;
   for (const uint32_t read : {0u, 1u}) {
     facts.palette_max = read;
@@ -50,16 +50,16 @@ TEST(OnednnIsaTest, AmxWithoutItsLeafIsNotUsed) {
 }
 
 TEST(OnednnIsaTest, AmxWithoutAPaletteIsNotUsed) {
-  AmxFacts facts = kSapphireRapids;
+  AmxFacts facts = kSapphireRapidsAmx;
   facts.palette_max = 0;
   EXPECT_EQ(IsaLimit(facts, ""), kWithoutAmx);
 }
 
 TEST(OnednnIsaTest, AmxThatTheSystemRefusesIsNotUsed) {
-  AmxFacts refused = kSapphireRapids;
+  AmxFacts refused = kSapphireRapidsAmx;
   refused.permitted = false;
   EXPECT_EQ(IsaLimit(refused, ""), kWithoutAmx);
-  AmxFacts not_kept = kSapphireRapids;
+  AmxFacts not_kept = kSapphireRapidsAmx;
   not_kept.xcr0 = 0x2E7;
   EXPECT_EQ(IsaLimit(not_kept, ""), kWithoutAmx);
 }
@@ -72,7 +72,7 @@ TEST(OnednnIsaTest, AProcessorWithoutAmxIsLeftAlone) {
 }
 
 TEST(OnednnIsaTest, TheUsersLimitStandsWhereItIsLower) {
-  AmxFacts facts = kSapphireRapids;
+  AmxFacts facts = kSapphireRapidsAmx;
   facts.leaf_max = 0x1C;
   facts.palette_max = 0;
   for (const char* const lower : {"SSE41", "avx2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_BF16"})
@@ -125,7 +125,7 @@ int Cpus() {
   return CPU_COUNT(&cpus);
 }
 
-struct Work {
+struct RowWork {
   const char* kernel;
   const char* row;
   std::vector<Dims> shapes;
@@ -133,7 +133,7 @@ struct Work {
 
 // Number of threads that start when a thread without a team runs a row once. The last such thread's
 // team may still be ending then.
-int ThreadsStartedBy(const Work& work) {
+int ThreadsStartedBy(const RowWork& work) {
   cpu::ThreadPool& pool = testing::TestPool();  // its own threads start with it
   const Kernel& kernel = **testing::CpuKernels().Find(work.kernel);
   std::vector<TensorSpec> specs;
@@ -163,18 +163,18 @@ int ThreadsStartedBy(const Work& work) {
 }
 
 TEST(OnednnThreadsTest, LittleWorkStartsNoneAndMuchWorkDoes) {
-  const Work much = {"gelu", "onednn_eltwise", {{2048, 1024}}};
+  const RowWork much = {"gelu", "onednn_eltwise", {{2048, 1024}}};
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     EXPECT_EQ(ThreadsStartedBy(much) > 0, Cpus() > 1);
   }
   const Dims rows = {64, 64};
-  for (const Work& little :
-       std::vector<Work>{{"identity", "onednn_reorder", {rows}},
-                         {"gelu", "onednn_eltwise", {rows}},
-                         {"softmax", "onednn_softmax", {rows}},
-                         {"layernorm", "onednn_layer_normalization", {rows, {64}, {64}}},
-                         {"matmul", "onednn_matmul", {rows, rows}},
-                         {"linear", "onednn_matmul", {rows, rows, {64}}}})
+  for (const RowWork& little :
+       std::vector<RowWork>{{"identity", "onednn_reorder", {rows}},
+                            {"gelu", "onednn_eltwise", {rows}},
+                            {"softmax", "onednn_softmax", {rows}},
+                            {"layernorm", "onednn_layer_normalization", {rows, {64}, {64}}},
+                            {"matmul", "onednn_matmul", {rows, rows}},
+                            {"linear", "onednn_matmul", {rows, rows, {64}}}})
     EXPECT_EQ(ThreadsStartedBy(little), 0) << little.row;
 }
 
@@ -192,15 +192,16 @@ TEST(OnednnThreadsTest, BesideOthersMuchWorkStartsNoneEither) {
   const int threads = testing::TestPool().threads();
   const cpu::ThreadPool::Guest others(&testing::TestPool(), {.max = threads, .min = threads});
   const Dims matrix = {1024, 1024};
-  std::vector<Work> much = {{"identity", "onednn_reorder", {matrix}},
-                            {"gelu", "onednn_eltwise", {matrix}},
-                            {"softmax", "onednn_softmax", {matrix}},
-                            {"layernorm", "onednn_layer_normalization", {matrix, {1024}, {1024}}}};
+  std::vector<RowWork> much = {
+      {"identity", "onednn_reorder", {matrix}},
+      {"gelu", "onednn_eltwise", {matrix}},
+      {"softmax", "onednn_softmax", {matrix}},
+      {"layernorm", "onednn_layer_normalization", {matrix, {1024}, {1024}}}};
   if (IsByBrgemm(1024)) {
     much.push_back({"matmul", "onednn_matmul", {matrix, matrix}});
     much.push_back({"linear", "onednn_matmul", {matrix, matrix, {1024}}});
   }
-  for (const Work& work : much) EXPECT_EQ(ThreadsStartedBy(work), 0) << work.row;
+  for (const RowWork& work : much) EXPECT_EQ(ThreadsStartedBy(work), 0) << work.row;
 }
 
 }  // namespace

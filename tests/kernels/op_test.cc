@@ -9,23 +9,17 @@
 #include "kernels/identity/identity.h"
 #include "kernels/softmax/softmax.h"
 #include "proto/common/dispatch.h"
+#include "tests/kernels/refusal.h"
 
 namespace warpcall {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::Refusal;
 
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
 TensorSpec Spec(Dims dims, DataType type = DataType::kFloat32) { return {type, std::move(dims)}; }
-
-// The text of the refusal, which must be INVALID_ARGUMENT.
-std::string Refusal(const Op& op, std::vector<TensorSpec> inputs,
-                    std::vector<NamedAttribute> attributes = {}) {
-  const absl::StatusOr<Problem> problem = MakeProblem(op, inputs, attributes);
-  EXPECT_EQ(problem.status().code(), absl::StatusCode::kInvalidArgument);
-  return std::string(problem.status().message());
-}
 
 TEST(TensorSpecTest, CountsElementsAndBytes) {
   EXPECT_EQ(Spec({2, 3}).elements(), 6);

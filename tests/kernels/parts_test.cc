@@ -75,7 +75,7 @@ Problem ProblemOf(const PartsCase& test_case, DataType type) {
   return *std::move(problem);
 }
 
-Memory Slice(const Memory& whole, size_t begin, size_t bytes) {
+Memory SliceOf(const Memory& whole, size_t begin, size_t bytes) {
   Memory piece(bytes);
   std::memcpy(piece.data(), static_cast<const char*>(whole.data()) + begin, bytes);
   return piece;
@@ -103,9 +103,9 @@ Memory RunInRounds(const Whole& whole, int64_t parts_per_round) {
     for (size_t i = 0; i < whole.inputs.size(); ++i) {
       const size_t bytes = whole.inputs[i].bytes();
       const bool shared = RoleOf(whole.op, whole.problem, i) == OperandRole::kShared;
-      inputs.push_back(shared
-                           ? Slice(whole.inputs[i], 0, bytes)
-                           : Slice(whole.inputs[i], of_parts(bytes, part), of_parts(bytes, count)));
+      inputs.push_back(
+          shared ? SliceOf(whole.inputs[i], 0, bytes)
+                 : SliceOf(whole.inputs[i], of_parts(bytes, part), of_parts(bytes, count)));
       EXPECT_EQ(round.inputs[i].bytes(), inputs[i].bytes()) << i;
     }
     EXPECT_EQ(round.outputs[0].bytes(), of_parts(output.bytes(), count));

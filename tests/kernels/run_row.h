@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,8 @@
 #include "tests/cpu_kernels.h"
 
 namespace warpcall::testing {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Memory with a band of a pattern before and behind it, aligned as operands are and no better; null
 // when `bytes` is 0. AddressSanitizer sees the first byte past either end.

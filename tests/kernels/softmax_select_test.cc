@@ -228,7 +228,7 @@ TEST(SoftmaxSelectTest, MethodsChangeAtTheirThresholds) {
   }
 }
 
-constexpr int32_t kMultiprocessors = 132;
+constexpr int32_t kH200Multiprocessors = 132;
 
 TEST(SoftmaxSelectTest, ChunksCoverEveryRow) {
   for (const size_t bytes : kElementSizes) {
@@ -236,7 +236,7 @@ TEST(SoftmaxSelectTest, ChunksCoverEveryRow) {
       for (const int64_t n : {int64_t{1}, int64_t{20481}, int64_t{32769}, int64_t{262144},
                               int64_t{4200001}, int64_t{1} << 34}) {
         SCOPED_TRACE(::testing::Message() << rows << " x " << n << " of " << bytes);
-        const ChunkPlan plan = PlanChunks(rows, n, bytes, kMultiprocessors);
+        const ChunkPlan plan = PlanChunks(rows, n, bytes, kH200Multiprocessors);
         const int64_t vectors = WindowVectorsMax(n, WidestVector(bytes));
         EXPECT_GE(plan.chunks_per_row * plan.chunk_vectors, vectors);
         EXPECT_LT((plan.chunks_per_row - 1) * plan.chunk_vectors, vectors);
@@ -248,11 +248,12 @@ TEST(SoftmaxSelectTest, ChunksCoverEveryRow) {
 }
 
 TEST(SoftmaxSelectTest, FewLongRowsFillTheDevice) {
-  const ChunkPlan few = PlanChunks(8, 262144, 2, kMultiprocessors);
-  EXPECT_GE(8 * few.chunks_per_row, kMultiprocessors * 3 / 2);
-  EXPECT_LE(8 * few.chunks_per_row, kMultiprocessors * 2);
-  EXPECT_EQ(PlanChunks(2 * kMultiprocessors, 262144, 2, kMultiprocessors).chunks_per_row, 1);
-  EXPECT_EQ(PlanChunks(4096, 65536, 4, kMultiprocessors).chunks_per_row, 1);
+  const ChunkPlan few = PlanChunks(8, 262144, 2, kH200Multiprocessors);
+  EXPECT_GE(8 * few.chunks_per_row, kH200Multiprocessors * 3 / 2);
+  EXPECT_LE(8 * few.chunks_per_row, kH200Multiprocessors * 2);
+  EXPECT_EQ(PlanChunks(2 * kH200Multiprocessors, 262144, 2, kH200Multiprocessors).chunks_per_row,
+            1);
+  EXPECT_EQ(PlanChunks(4096, 65536, 4, kH200Multiprocessors).chunks_per_row, 1);
 }
 
 TEST(SoftmaxSelectTest, TilesCoverEveryColumnOnceAndFitABlock) {
@@ -263,7 +264,7 @@ TEST(SoftmaxSelectTest, TilesCoverEveryColumnOnceAndFitABlock) {
           for (const int64_t lanes : {1, 2, 3, 7, 8, 16, 33, 65, 257, 5000}) {
             SCOPED_TRACE(::testing::Message() << "[" << outer << ", " << n << ", " << lanes << "]");
             const ColumnTile tile = PlanColumns(
-                {outer, n, lanes}, {threads_max, /*held=*/8, vector_bytes, kMultiprocessors});
+                {outer, n, lanes}, {threads_max, /*held=*/8, vector_bytes, kH200Multiprocessors});
             ASSERT_GE(tile.threads(), 1);
             ASSERT_LE(tile.threads(), threads_max);
             ASSERT_LE(tile.columns, lanes);
@@ -282,7 +283,7 @@ TEST(SoftmaxSelectTest, TilesCoverEveryColumnOnceAndFitABlock) {
 
 TEST(SoftmaxSelectTest, TilesReadWholeLinesAndShareALongAxis) {
   // 4-byte columns, many of them: a line of 32 across, the other threads along the axis.
-  const TileLimits limits{512, 16, 4, kMultiprocessors};
+  const TileLimits limits{512, 16, 4, kH200Multiprocessors};
   const ColumnTile wide = PlanColumns({1, 4096, 8192}, limits);
   EXPECT_EQ(wide.columns, 32);
   EXPECT_EQ(wide.slices, 16);
@@ -373,7 +374,7 @@ TEST(SoftmaxClusterTest, ChoicesChangeAtTheirThresholds) {
   for (const Choice& choice : kChoices) {
     SCOPED_TRACE(::testing::Message()
                  << choice.rows << " x " << choice.n << " of " << choice.bytes);
-    const ClusterPlan plan = PlanCluster(choice.rows, choice.n, choice.bytes, kMultiprocessors);
+    const ClusterPlan plan = PlanCluster(choice.rows, choice.n, choice.bytes, kH200Multiprocessors);
     EXPECT_EQ(plan.variant, choice.variant);
     EXPECT_EQ(plan.blocks, choice.blocks);
   }
@@ -505,8 +506,8 @@ TEST(SoftmaxColumnRingTest, ChoicesChangeAtTheirThresholds) {
 
 TEST(SoftmaxColumnRingTest, ClustersHaveTwoPanelsEach) {
   constexpr ColumnRingPlan kLarge = {0, 16, 4, 256, 1}, kSmall = {0, 4, 4, 256, 1};
-  EXPECT_EQ(RingPanelsMin(kLarge, kMultiprocessors), 16);
-  EXPECT_EQ(RingPanelsMin(kSmall, kMultiprocessors), 66);
+  EXPECT_EQ(RingPanelsMin(kLarge, kH200Multiprocessors), 16);
+  EXPECT_EQ(RingPanelsMin(kSmall, kH200Multiprocessors), 66);
   EXPECT_EQ(RingPanelsMin(kLarge, 8), 2);
 }
 

@@ -21,10 +21,10 @@
 namespace warpcall {
 namespace {
 
+using testing::kInfinity;
 using testing::Memory;
 using testing::TestedRow;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // Finite, and different from every element here.
 constexpr uint8_t kPoison = 0x42;

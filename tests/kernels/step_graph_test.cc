@@ -23,7 +23,7 @@ namespace {
 
 using testing::CpuKernels;
 
-Step Copy(int64_t elements, GraphValue from) {
+Step CopyStep(int64_t elements, GraphValue from) {
   return {.op = &IdentityOp(),
           .row = nullptr,
           .problem = *MakeProblem(IdentityOp(), {TensorSpec{DataType::kFloat32, {elements}}}, {}),
@@ -34,7 +34,7 @@ Step Copy(int64_t elements, GraphValue from) {
 std::vector<Step> Chain(int steps, int64_t elements = 100) {
   std::vector<Step> chain;
   for (int i = 0; i < steps; ++i)
-    chain.push_back(Copy(elements, i == 0 ? GraphValue{true, 0} : GraphValue{false, i - 1}));
+    chain.push_back(CopyStep(elements, i == 0 ? GraphValue{true, 0} : GraphValue{false, i - 1}));
   return chain;
 }
 
@@ -61,7 +61,7 @@ class RandomGraph {
     const int count = Below(40) + 1;
     for (int i = 0; i < count; ++i) {
       // The sizes of a step's operands play no part in where results lie.
-      Step step = Copy(Below(2000), {true, 0});
+      Step step = CopyStep(Below(2000), {true, 0});
       step.inputs[0] = i > 0 && Below(5) > 0 ? GraphValue{false, Below(i)} : GraphValue{true, 0};
       steps_.push_back(std::move(step));
       if (Below(6) == 0 || i == count - 1) outputs_.push_back(i);

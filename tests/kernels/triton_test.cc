@@ -262,12 +262,12 @@ DeviceProperties DeviceOf(int32_t architecture) {
 
 using manifest::IntegerExpression;
 
-bool IsName(absl::string_view name) {
+bool IsTritonName(absl::string_view name) {
   return name == "rows" || name == "n" || name == "COLUMNS" || name == "ROWS";
 }
 
 // A kernel like softmax's: `rows` rows of up to `columns` a block.
-CompiledKernel KernelOf(int64_t columns, int64_t rows, int64_t divisor) {
+CompiledKernel TritonKernelOf(int64_t columns, int64_t rows, int64_t divisor) {
   CompiledKernel kernel;
   kernel.tile = std::to_string(columns) + "x" + std::to_string(rows);
   kernel.variant = kernel.tile + (divisor == 1 ? "" : " by 16");
@@ -275,8 +275,8 @@ CompiledKernel KernelOf(int64_t columns, int64_t rows, int64_t divisor) {
                       {"rows", Argument::Type::kInt64, 1},
                       {"n", Argument::Type::kInt32, divisor}};
   kernel.constants = {{"COLUMNS", columns}, {"ROWS", rows}};
-  kernel.grid = {*IntegerExpression::Parse("ceil(rows / ROWS)", IsName)};
-  kernel.requirements = {*IntegerExpression::ParseCondition("n <= COLUMNS", IsName)};
+  kernel.grid = {*IntegerExpression::Parse("ceil(rows / ROWS)", IsTritonName)};
+  kernel.requirements = {*IntegerExpression::ParseCondition("n <= COLUMNS", IsTritonName)};
   for (const int32_t architecture : {80, 90}) {
     Image image;
     image.architecture = architecture;
@@ -291,7 +291,7 @@ KernelSet Rows() {
   set.op = "softmax";
   for (const int64_t divisor : {16, 1})
     for (const int64_t columns : {64, 256, 1024})
-      set.kernels.push_back(KernelOf(columns, 1024 / columns, divisor));
+      set.kernels.push_back(TritonKernelOf(columns, 1024 / columns, divisor));
   set.choices = {{{4096, 64}, "64x16"}, {{4096, 256}, "256x4"}, {{4096, 1024}, "1024x1"}};
   return set;
 }
@@ -364,7 +364,7 @@ TEST(SelectTest, OtherTraitsAreNoReason) {
 }
 
 TEST(SelectTest, BlocksAreWhatTheGridSaysWithinCudasLimits) {
-  const CompiledKernel kernel = KernelOf(64, 16, 1);
+  const CompiledKernel kernel = TritonKernelOf(64, 16, 1);
   const auto blocks = BlocksFor(kernel, OrderOf(33, 64), DeviceOf(90));
   ASSERT_TRUE(blocks.ok()) << blocks.status();
   EXPECT_EQ(blocks->x, 3u);
@@ -375,14 +375,15 @@ TEST(SelectTest, BlocksAreWhatTheGridSaysWithinCudasLimits) {
               HasSubstr("would take 2147483648 blocks in dimension 0 of its grid; the limit is "
                         "2147483647"));
   CompiledKernel deep = kernel;
-  deep.grid = {*IntegerExpression::Parse("1", IsName), *IntegerExpression::Parse("rows", IsName)};
+  deep.grid = {*IntegerExpression::Parse("1", IsTritonName),
+               *IntegerExpression::Parse("rows", IsTritonName)};
   EXPECT_TRUE(BlocksFor(deep, OrderOf(65535, 1), DeviceOf(90)).ok());
   EXPECT_FALSE(BlocksFor(deep, OrderOf(65536, 1), DeviceOf(90)).ok());
   EXPECT_FALSE(BlocksFor(deep, OrderOf(0, 1), DeviceOf(90)).ok());
 }
 
 TEST(SelectTest, IntegersOf32BitsAreNotCut) {
-  CompiledKernel kernel = KernelOf(64, 16, 1);
+  CompiledKernel kernel = TritonKernelOf(64, 16, 1);
   kernel.requirements.clear();
   EXPECT_TRUE(BlocksFor(kernel, OrderOf(1, 0x7FFFFFFF), DeviceOf(90)).ok());
   EXPECT_EQ(BlocksFor(kernel, OrderOf(1, 0x80000000), DeviceOf(90)).status().message(),

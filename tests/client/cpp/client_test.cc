@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/patience.h"
 #include "tests/client/stalled_peer.h"
 #include "tests/temp_folder.h"
 
@@ -22,9 +23,7 @@ using testing::FakeAnswer;
 using testing::FakeServer;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// More than any call here takes, so that a defect fails a test instead of hanging it.
-constexpr absl::Duration kPatience = absl::Seconds(60);
+using testing::kPatience;
 
 // A client that records its pauses instead of sleeping.
 class PausingClient {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/patience.h"
 #include "warpcall/client.h"
 
 namespace warpcall::client {
@@ -19,8 +20,7 @@ using ::testing::ElementsAre;
 using testing::FakeAnswer;
 using testing::FakeServer;
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kPatience = absl::Seconds(60);
+using testing::kPatience;
 
 class GraphTest : public ::testing::Test {
  protected:

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/patience.h"
 #include "tests/e2e/eventually.h"
 #include "warpcall/client.h"
 
@@ -21,13 +22,8 @@ namespace {
 using testing::EchoInputs;
 using testing::FakeAnswer;
 using testing::FakeServer;
-
-// More than any call here takes, so that a defect fails a test instead of hanging it.
-constexpr absl::Duration kPatience = absl::Seconds(60);
-
-ClientOptions Patient() {
-  return {.timeout = kPatience, .sleep = [](absl::Duration) {}};
-}
+using testing::kPatience;
+using testing::Patient;
 
 TEST(BenchmarkCallTest, IsTriedAgainOnlyWhereTheServerSaysWhen) {
   std::atomic<int> calls{0};
@@ -42,7 +38,7 @@ TEST(BenchmarkCallTest, IsTriedAgainOnlyWhereTheServerSaysWhen) {
   EXPECT_EQ(calls.load(), 2);
 }
 
-v1::BenchmarkResponse RowOf(const std::string& implementation, double median_ns) {
+v1::BenchmarkResponse OneRow(const std::string& implementation, double median_ns) {
   v1::BenchmarkResponse response;
   response.add_results()->set_implementation(implementation);
   response.mutable_results(0)->set_median_ns(median_ns);
@@ -59,11 +55,11 @@ TEST(BenchmarkStreamTest, ResultsAreThereAsTheyCome) {
   absl::Notification first_came;
   FakeServer server(EchoInputs);
   server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
-    call.writer->Write(RowOf("fast", 10));
+    call.writer->Write(OneRow("fast", 10));
     // A client that waits for the end before it reports anything never gets there.
     if (!first_came.WaitForNotificationWithTimeout(kPatience))
       return FakeAnswer{absl::InternalError("the first row never came"), std::nullopt};
-    v1::BenchmarkResponse last = RowOf("slow", 2000);
+    v1::BenchmarkResponse last = OneRow("slow", 2000);
     testing::Merge(R"(device: "cpu" ceiling_bytes_per_second: 5e9 flops_ceiling: 7e10
                       stamp { device_description: "a chip" started_unix_ns: 5 })",
                    &last);
@@ -93,13 +89,13 @@ TEST(BenchmarkStreamTest, ResultsAreThereAsTheyCome) {
 TEST(BenchmarkStreamTest, RanksComeLast) {
   FakeServer server(EchoInputs);
   server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
-    v1::BenchmarkResponse first = RowOf("noisy", 10);
+    v1::BenchmarkResponse first = OneRow("noisy", 10);
     testing::Merge("ceiling_bytes_per_second: 2e9", &first);
     testing::Merge(
         "unstable: true bytes_per_second: 1e9 fraction_of_ceiling: 0.5 launch { variant: 'a' }",
         first.mutable_results(0));
     call.writer->Write(first);
-    call.writer->Write(RowOf("steady", 2000));
+    call.writer->Write(OneRow("steady", 2000));
     v1::BenchmarkResponse last;
     testing::Merge(R"(device: "cpu" ceiling_bytes_per_second: 4e9
                       verdicts { key: "noisy:a" value: "fastest" }
@@ -130,7 +126,7 @@ TEST(BenchmarkStreamTest, WhatCameIsKeptWhenItDoesNotEndWellAndNothingIsAskedTwi
   FakeServer server(EchoInputs);
   server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
     calls.fetch_add(1);
-    call.writer->Write(RowOf("fast", 10));
+    call.writer->Write(OneRow("fast", 10));
     return FakeAnswer{absl::UnavailableError("draining"), "1"};
   });
   Client client(server.address(), Patient());
@@ -147,7 +143,7 @@ TEST(BenchmarkStreamTest, IsTriedAgainWhileNothingHasCome) {
   FakeServer server(EchoInputs);
   server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
     if (calls.fetch_add(1) == 0) return FakeAnswer{absl::ResourceExhaustedError("busy"), "1"};
-    call.writer->Write(RowOf("fast", 10));
+    call.writer->Write(OneRow("fast", 10));
     return FakeAnswer{};
   });
   Client client(server.address(), Patient());
@@ -160,7 +156,7 @@ TEST(BenchmarkStreamTest, IsTriedAgainWhileNothingHasCome) {
 TEST(BenchmarkStreamTest, AServerWithoutItIsAskedForBenchmark) {
   FakeServer server(EchoInputs);
   server.AnswerBenchmark([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
-    *response = RowOf(request.kernel(), 10);
+    *response = OneRow(request.kernel(), 10);
     return FakeAnswer{};
   });
   Client client(server.address(), Patient());
@@ -180,7 +176,7 @@ TEST(BenchmarkStreamTest, ACancellationEndsItOnBothSides) {
   std::atomic<bool> server_saw{false};
   FakeServer server(EchoInputs);
   server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
-    call.writer->Write(RowOf("fast", 10));
+    call.writer->Write(OneRow("fast", 10));
     server_saw = testing::Eventually(call.cancelled);
     return FakeAnswer{};
   });
@@ -208,8 +204,8 @@ TEST(BenchmarkStreamTest, ACancellationEndsItOnBothSides) {
 TEST(BenchmarkStreamTest, ARowThatComesTwiceIsTheServersMistake) {
   FakeServer server(EchoInputs);
   server.AnswerBenchmarkStream([](const testing::BenchmarkStreamCall& call) {
-    call.writer->Write(RowOf("fast", 10));
-    call.writer->Write(RowOf("fast", 11));
+    call.writer->Write(OneRow("fast", 10));
+    call.writer->Write(OneRow("fast", 11));
     return FakeAnswer{};
   });
   Client client(server.address(), Patient());

@@ -15,12 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/npy_header.h"
+#include "tests/client/bytes.h"
 #include "tests/temp_folder.h"
 
 namespace warpcall::client {
 namespace {
 
 using ::testing::AllOf;
+using testing::Bytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -59,8 +61,6 @@ class NpyTest : public ::testing::Test {
 
   testing::TempFolder folder_;
 };
-
-std::string Bytes(const Tensor& tensor) { return {tensor.data().data(), tensor.data().size()}; }
 
 TEST_F(NpyTest, ReadsFloat32OfEveryVersion) {
   const float values[] = {1, -2.5f, 3e38f, 0, 1e-45f, 6};

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/patience.h"
 #include "tests/e2e/eventually.h"
 #include "warpcall/client.h"
 
@@ -19,16 +20,11 @@ namespace {
 using testing::EchoInputs;
 using testing::FakeAnswer;
 using testing::FakeServer;
+using testing::kPatience;
+using testing::Patient;
 using testing::PushStreamCall;
 
-// More than any call here takes, so that a defect fails a test instead of hanging it.
-constexpr absl::Duration kPatience = absl::Seconds(60);
-
-ClientOptions Patient() {
-  return {.timeout = kPatience, .sleep = [](absl::Duration) {}};
-}
-
-void Write(const std::string& event, const PushStreamCall& call) {
+void WriteEvent(const std::string& event, const PushStreamCall& call) {
   PushEvent message;
   testing::Merge(event, &message);
   call.writer->Write(message);
@@ -39,7 +35,7 @@ TEST(PushTest, SendsEveryField) {
   FakeServer server(EchoInputs);
   server.AnswerPush([&](const PushStreamCall& call) {
     seen = testing::Text(call.request);
-    Write("verdict { status: 'PASSED' }", call);
+    WriteEvent("verdict { status: 'PASSED' }", call);
     return FakeAnswer{};
   });
   Client client(server.address(), Patient());
@@ -70,12 +66,12 @@ TEST(PushTest, EventsAreThereAsTheyCome) {
   absl::Notification first_came;
   FakeServer server(EchoInputs);
   server.AnswerPush([&](const PushStreamCall& call) {
-    Write("queued { before: 3 }", call);
+    WriteEvent("queued { before: 3 }", call);
     // A client that waits for the end before it reports anything never gets there.
     if (!first_came.WaitForNotificationWithTimeout(kPatience))
       return FakeAnswer{absl::InternalError("the first event never came"), std::nullopt};
-    Write("", call);  // of a kind that only newer clients know
-    Write("verdict { status: 'COMPILE_ERROR' reason: 'line 3' }", call);
+    WriteEvent("", call);  // of a kind that only newer clients know
+    WriteEvent("verdict { status: 'COMPILE_ERROR' reason: 'line 3' }", call);
     return FakeAnswer{};
   });
   Client client(server.address(), Patient());
@@ -98,7 +94,7 @@ TEST(PushTest, IsTriedAgainUntilAnEventCame) {
   FakeServer server(EchoInputs);
   server.AnswerPush([&](const PushStreamCall& call) -> FakeAnswer {
     if (calls.fetch_add(1) == 0) return {absl::ResourceExhaustedError("busy"), "1"};
-    Write("queued { before: 1 }", call);
+    WriteEvent("queued { before: 1 }", call);
     return {absl::UnavailableError("draining"), "1"};
   });
   Client client(server.address(), Patient());
@@ -125,7 +121,7 @@ TEST(PushTest, ACancellationEndsIt) {
   absl::Notification begun;
   FakeServer server(EchoInputs);
   server.AnswerPush([&](const PushStreamCall& call) {
-    Write("queued { before: 1 }", call);
+    WriteEvent("queued { before: 1 }", call);
     server_saw = testing::Eventually(call.cancelled);
     return FakeAnswer{};
   });
@@ -160,7 +156,7 @@ TEST(PushTest, TheDeadlineEndsIt) {
 TEST(PushTest, ACallbackThatFailsEndsIt) {
   FakeServer server(EchoInputs);
   server.AnswerPush([](const PushStreamCall& call) {
-    Write("queued { before: 1 }", call);
+    WriteEvent("queued { before: 1 }", call);
     testing::Eventually(call.cancelled);
     return FakeAnswer{};
   });
@@ -174,9 +170,9 @@ TEST(PushTest, MistakesOfTheServerAreSaidToBeThat) {
   FakeServer server(EchoInputs);
   server.AnswerPush([](const PushStreamCall& call) {
     const std::string& what = call.request.code();
-    if (what == "twice") Write("verdict { status: 'PASSED' }", call);
-    if (what == "twice") Write("verdict { status: 'PASSED' }", call);
-    for (int i = 0; what == "many" && i < 10001; ++i) Write("queued {}", call);
+    if (what == "twice") WriteEvent("verdict { status: 'PASSED' }", call);
+    if (what == "twice") WriteEvent("verdict { status: 'PASSED' }", call);
+    for (int i = 0; what == "many" && i < 10001; ++i) WriteEvent("queued {}", call);
     PushEvent timed;
     for (int i = 0; what == "results" && i < 1001; ++i) timed.mutable_timed()->add_results();
     if (what == "results") call.writer->Write(timed);
@@ -199,8 +195,9 @@ TEST(PushTest, LargePushesArrive) {
     PushEvent compiled;
     compiled.mutable_compiled()->set_log(log);
     call.writer->Write(compiled);
-    for (int i = 0; i < 500; ++i) Write("checked { passed: true }", call);
-    Write(absl::StrCat("verdict { status: 'PASSED' seed: ", call.request.code().size(), "}"), call);
+    for (int i = 0; i < 500; ++i) WriteEvent("checked { passed: true }", call);
+    WriteEvent(absl::StrCat("verdict { status: 'PASSED' seed: ", call.request.code().size(), "}"),
+               call);
     return FakeAnswer{};
   });
   Client client(server.address(), Patient());

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdio>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -18,25 +16,22 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::ReplaceFile;
 
-constexpr char kAlice[] = "alice-0123456789abcdef";
-constexpr char kBob[] = "bob-0123456789abcdef";
-
-void Write(const std::string& path, const std::string& text) {
-  std::ofstream(path + ".new") << text;
-  ASSERT_EQ(std::rename((path + ".new").c_str(), path.c_str()), 0);
-}
+constexpr char kAliceToken[] = "alice-0123456789abcdef";
+constexpr char kBobToken[] = "bob-0123456789abcdef";
 
 TEST(TokenTableTest, FindsWhoseATokenIs) {
-  const auto table = TokenTable::Parse(
-      absl::StrCat("# who\n\nalice ", kAlice, "\r\n  bob\t ", kBob, "\nalice second-0123456789"));
+  const auto table = TokenTable::Parse(absl::StrCat("# who\n\nalice ", kAliceToken, "\r\n  bob\t ",
+                                                    kBobToken, "\nalice second-0123456789"));
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->size(), 3u);
-  EXPECT_EQ(*table->PrincipalOf(kAlice), "alice");
+  EXPECT_EQ(*table->PrincipalOf(kAliceToken), "alice");
   EXPECT_EQ(*table->PrincipalOf("second-0123456789"), "alice");
-  EXPECT_EQ(*table->PrincipalOf(kBob), "bob");
-  for (const std::string& other : {std::string(), std::string("alice"), std::string(kAlice, 21),
-                                   absl::StrCat(kAlice, "x"), std::string(100'000, 'a')})
+  EXPECT_EQ(*table->PrincipalOf(kBobToken), "bob");
+  for (const std::string& other :
+       {std::string(), std::string("alice"), std::string(kAliceToken, 21),
+        absl::StrCat(kAliceToken, "x"), std::string(100'000, 'a')})
     EXPECT_EQ(table->PrincipalOf(other).status().code(), absl::StatusCode::kUnauthenticated);
 }
 
@@ -85,22 +80,22 @@ TEST(CallersTest, KeepWhatTheyHadUntilTheFileIsRightAgain) {
   const testing::TempFolder folder;
   const std::string path = folder.Path("tokens");
   EXPECT_THAT(Callers::Open(path).status().message(), HasSubstr("--token_file: "));
-  Write(path, absl::StrCat("alice ", kAlice));
+  ReplaceFile(path, absl::StrCat("alice ", kAliceToken));
   const auto callers = Callers::Open(path);
   ASSERT_TRUE(callers.ok()) << callers.status();
-  Write(path, absl::StrCat("bob ", kBob, "\nx"));
+  ReplaceFile(path, absl::StrCat("bob ", kBobToken, "\nx"));
   EXPECT_THAT((*callers)->ReadAgain().status().message(), HasSubstr("line 2"));
-  EXPECT_EQ(*(*callers)->PrincipalOf(absl::StrCat("Bearer ", kAlice)), "alice");
-  Write(path, absl::StrCat("bob ", kBob));
+  EXPECT_EQ(*(*callers)->PrincipalOf(absl::StrCat("Bearer ", kAliceToken)), "alice");
+  ReplaceFile(path, absl::StrCat("bob ", kBobToken));
   EXPECT_EQ(*(*callers)->ReadAgain(), "1 token");
-  EXPECT_FALSE((*callers)->PrincipalOf(absl::StrCat("Bearer ", kAlice)).ok());
-  EXPECT_EQ(*(*callers)->PrincipalOf(absl::StrCat("Bearer ", kBob)), "bob");
+  EXPECT_FALSE((*callers)->PrincipalOf(absl::StrCat("Bearer ", kAliceToken)).ok());
+  EXPECT_EQ(*(*callers)->PrincipalOf(absl::StrCat("Bearer ", kBobToken)), "bob");
 }
 
 TEST(FileWatchTest, TellsOfAFileThatIsAnotherByNow) {
   const testing::TempFolder folder;
   const std::string one = folder.Path("one"), two = folder.Path("two");
-  Write(one, "a");
+  ReplaceFile(one, "a");
   std::atomic<int> told{0};
   absl::Notification begun, ended;
   const FileWatch watch(
@@ -112,9 +107,9 @@ TEST(FileWatchTest, TellsOfAFileThatIsAnotherByNow) {
         return true;
       },
       absl::Milliseconds(1));
-  Write(one, "b");
+  ReplaceFile(one, "b");
   begun.WaitForNotification();
-  Write(two, "c");  // was not there
+  ReplaceFile(two, "c");  // was not there
   ended.WaitForNotification();
 }
 
@@ -122,9 +117,9 @@ TEST(FileWatchTest, TellsOfAFileThatIsAnotherByNow) {
 TEST(FileWatchTest, TellsOfWhatChangedBeforeItWatched) {
   const testing::TempFolder folder;
   const std::string file = folder.Path("file");
-  Write(file, "a");
+  ReplaceFile(file, "a");
   const std::string seen = FileWatch::StatesOf({file});
-  Write(file, "ab");
+  ReplaceFile(file, "ab");
   absl::Notification told;
   const FileWatch watch(
       {file}, seen,
@@ -139,7 +134,7 @@ TEST(FileWatchTest, TellsOfWhatChangedBeforeItWatched) {
 TEST(FileWatchTest, CallsAnewUntilItSucceeds) {
   const testing::TempFolder folder;
   const std::string file = folder.Path("file");
-  Write(file, "a");
+  ReplaceFile(file, "a");
   std::atomic<int> called{0};
   absl::Notification third, again;
   const FileWatch watch(
@@ -151,11 +146,11 @@ TEST(FileWatchTest, CallsAnewUntilItSucceeds) {
         return times >= 3;
       },
       absl::Milliseconds(1));
-  Write(file, "b");
+  ReplaceFile(file, "b");
   third.WaitForNotification();
   // A success is not repeated: the fourth call belongs to the next change.
   EXPECT_FALSE(again.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
-  Write(file, "c");
+  ReplaceFile(file, "c");
   again.WaitForNotification();
 }
 

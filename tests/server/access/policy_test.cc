@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -24,14 +22,10 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::ReplaceFile;
 using Json = nlohmann::json;
 
 const Policy::Names kMethods = {"Describe", "Execute", "ListKernels"};
-
-void Write(const std::string& path, const std::string& text) {
-  std::ofstream(path + ".new") << text;
-  ASSERT_EQ(std::rename((path + ".new").c_str(), path.c_str()), 0);
-}
 
 std::vector<std::string> WarningsOf(const char* text, const PolicySurroundings& surroundings) {
   const auto table = PolicyTable::Parse(text, kMethods);
@@ -207,7 +201,7 @@ TEST(PoliciesTest, AThousandFilesAreInForceWholeOrNotAtAll) {
   const testing::TempFolder folder;
   const std::string path = folder.Path("policies");
   Json in_force = random.File();
-  Write(path, in_force.dump());
+  ReplaceFile(path, in_force.dump());
   const auto policies = Policies::Open(path, kMethods);
   ASSERT_TRUE(policies.ok()) << policies.status();
   int taken = 0;
@@ -219,7 +213,7 @@ TEST(PoliciesTest, AThousandFilesAreInForceWholeOrNotAtAll) {
     if (kind == 1) random.Spoil(&file);
     std::string text = file.dump();
     if (kind == 2) text[static_cast<size_t>(random.Below(static_cast<int>(text.size())))] ^= 4;
-    Write(path, text);
+    ReplaceFile(path, text);
     const absl::Status status = (*policies)->ReadAgain().status();
     if (kind < 2) EXPECT_EQ(status.ok(), kind == 0) << text << "\n" << status;
     if (status.ok()) ++taken;

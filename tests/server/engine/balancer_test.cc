@@ -18,13 +18,16 @@
 #include "proto/common/check.h"
 #include "server/engine/service_history.h"
 #include "tests/server/engine/engine_fixture.h"
+#include "tests/server/nanoseconds.h"
 
 namespace warpcall {
 namespace {
 
+using testing::kMillisecond;
+
 constexpr int kDevices = 2;
 constexpr int kLanes = 4;
-constexpr Work kWork = {2 << 20, 5 << 18};
+constexpr Work kJobWork = {2 << 20, 5 << 18};
 
 struct Scenario {
   int clients = 8;             // closed loop: each sends when it has its answer
@@ -111,13 +114,14 @@ class Simulation {
     const int all[kDevices] = {0, 1};
     const int row = static_cast<int>(random_() % static_cast<unsigned>(scenario_.rows));
     auto load =
-        std::make_shared<DeviceLoad>(balancer_.Choose(all, history_.Predict(row, kWork).ns));
+        std::make_shared<DeviceLoad>(balancer_.Choose(all, history_.Predict(row, kJobWork).ns));
     At(Random(scenario_.decoded_to_submitted_ns), [this, load, row] {
       const int device = load->device();
       const bool searches = static_cast<double>(random_()) < scenario_.searches * 4294967296.0;
       const bool apart = searches && scenario_.preparing_lane;
-      *load = apart ? DeviceLoad()
-                    : balancer_.Settle(std::move(*load), device, history_.Predict(row, kWork).ns);
+      *load = apart
+                  ? DeviceLoad()
+                  : balancer_.Settle(std::move(*load), device, history_.Predict(row, kJobWork).ns);
       auto& queue = apart ? devices_[device].to_be_prepared : devices_[device].waiting;
       queue.push_back({load, row, searches});
       apart ? Prepare(device) : Start(device);
@@ -161,7 +165,7 @@ class Simulation {
 
   void Answer(int index, int row, DeviceLoad* load, double ns) {
     Served& device = devices_[index];
-    history_.Record(row, {kWork}, static_cast<int64_t>(ns));
+    history_.Record(row, {kJobWork}, static_cast<int64_t>(ns));
     *load = DeviceLoad();
     if (now_ns_ >= scenario_.counted_from_ns) {
       ++device.answers;
@@ -244,8 +248,6 @@ TEST(BalancerTest, SearchesDoNotSendTheRestElsewhere) {
       }
 }
 
-constexpr int64_t kMs = 1'000'000;
-
 // Each row is loaded by its first job on each device; that time must not count for later jobs.
 TEST(BalancerTest, RowsThatAreLoadedDoNotSendTheRestElsewhere) {
   for (const int clients : {4, 6, 8}) {
@@ -266,24 +268,24 @@ TEST(BalancerTest, WorkIsOnTheBooksFromTheChoiceToTheEnd) {
   Balancer balancer;
   for (int i = 0; i < 3; ++i) balancer.AddDevice(kLanes);
   const int pair[] = {1, 2};
-  DeviceLoad first = balancer.Choose(pair, 100 * kMs);
-  DeviceLoad second = balancer.Choose(pair, 50 * kMs);
+  DeviceLoad first = balancer.Choose(pair, 100 * kMillisecond);
+  DeviceLoad second = balancer.Choose(pair, 50 * kMillisecond);
   EXPECT_EQ(first.device(), 1);
   EXPECT_EQ(second.device(), 2);
-  DeviceLoad third = balancer.Choose(pair, 40 * kMs);
+  DeviceLoad third = balancer.Choose(pair, 40 * kMillisecond);
   EXPECT_EQ(third.device(), 2);
-  EXPECT_EQ(balancer.load_ns(2), 90 * kMs);
-  first = balancer.Settle(std::move(first), 1, 70 * kMs);  // predicted anew
-  EXPECT_EQ(balancer.load_ns(1), 70 * kMs);
-  first = balancer.Settle(std::move(first), 0, 70 * kMs);  // settled elsewhere
-  EXPECT_EQ(balancer.load_ns(0), 70 * kMs);
+  EXPECT_EQ(balancer.load_ns(2), 90 * kMillisecond);
+  first = balancer.Settle(std::move(first), 1, 70 * kMillisecond);  // predicted anew
+  EXPECT_EQ(balancer.load_ns(1), 70 * kMillisecond);
+  first = balancer.Settle(std::move(first), 0, 70 * kMillisecond);  // settled elsewhere
+  EXPECT_EQ(balancer.load_ns(0), 70 * kMillisecond);
   EXPECT_EQ(balancer.load_ns(1), 0);
   const DeviceLoad moved = std::move(second);
-  EXPECT_EQ(balancer.load_ns(2), 90 * kMs);
+  EXPECT_EQ(balancer.load_ns(2), 90 * kMillisecond);
   third = DeviceLoad();
-  EXPECT_EQ(balancer.load_ns(2), 50 * kMs);
-  { const DeviceLoad dropped = balancer.Settle({}, 2, 5 * kMs); }
-  EXPECT_EQ(balancer.load_ns(2), 50 * kMs);
+  EXPECT_EQ(balancer.load_ns(2), 50 * kMillisecond);
+  { const DeviceLoad dropped = balancer.Settle({}, 2, 5 * kMillisecond); }
+  EXPECT_EQ(balancer.load_ns(2), 50 * kMillisecond);
 }
 
 TEST(BalancerTest, EqualsTakeTurnsWhateverTheyWereThoughtToDo) {

@@ -44,12 +44,12 @@ size_t PlansAlive() {
 // Traits of the plans that are made next.
 Plan::Traits traits;
 // The elements of all launches.
-int64_t launched = 0;
+int64_t launched_elements = 0;
 
 absl::StatusOr<PlanPtr> MakePlan(const Problem& problem, const PlanContext&) {
   PlanPtr plan = NewPlan(
       traits, [elements = problem.inputs[0].elements()](const Operands&, const LaunchContext&) {
-        launched += elements;
+        launched_elements += elements;
         return absl::OkStatus();
       });
   Plans().push_back(plan);
@@ -71,7 +71,7 @@ class ExecutionTest : public ::testing::Test {
   ExecutionTest() : execution_(&device_, *device_.CreateStream(), MonotonicNs) {
     Plans().clear();
     traits = {};
-    launched = 0;
+    launched_elements = 0;
   }
 
   absl::Status Run(int64_t elements) {
@@ -101,7 +101,7 @@ TEST_F(ExecutionTest, EveryRoundIsLaunchedWithThePlanThatWasMadeForIt) {
   ASSERT_TRUE(Run(1000).ok());  // the last round is shorter
   EXPECT_GT(control_.rounds, 2);
   EXPECT_EQ(Plans().size(), 2u);
-  EXPECT_EQ(launched, 1000);
+  EXPECT_EQ(launched_elements, 1000);
   ASSERT_TRUE(Run(1000).ok());  // by the same plans
   EXPECT_EQ(Plans().size(), 2u);
 }

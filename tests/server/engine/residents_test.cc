@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/engine/refusal.h"
+#include "tests/server/nanoseconds.h"
 
 namespace warpcall {
 namespace {
@@ -19,9 +20,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kSecond;
 using ::testing::SizeIs;
-
-constexpr int64_t kSecond = 1'000'000'000;
 
 TensorSpec Floats(int64_t count) { return {DataType::kFloat32, {count}}; }
 

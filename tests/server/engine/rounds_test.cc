@@ -34,7 +34,7 @@ const Op& RowsOp() {
   return *op;
 }
 
-Implementation Row(absl::Status (*supports)(const Problem&, const DeviceProperties&)) {
+Implementation RowWith(absl::Status (*supports)(const Problem&, const DeviceProperties&)) {
   return {.name = "row",
           .family = Family::kCpu,
           .device_kind = DeviceKind::kCpu,
@@ -43,14 +43,15 @@ Implementation Row(absl::Status (*supports)(const Problem&, const DeviceProperti
           .supports = supports};
 }
 
-Rounds Plan(const Op* op, const Implementation& row, const Problem& problem, size_t round_bytes) {
+Rounds PlanRounds(const Op* op, const Implementation& row, const Problem& problem,
+                  size_t round_bytes) {
   testing::FakeDevice::Control control;
   control.round_bytes = round_bytes;
   return PlanRounds(op, row, problem, testing::FakeDevice(&control, "fake:0"));
 }
 
-Rounds Plan(const Problem& problem, size_t round_bytes) {
-  return Plan(&RowsOp(), Row(SupportsAll), problem, round_bytes);
+Rounds PlanRounds(const Problem& problem, size_t round_bytes) {
+  return PlanRounds(&RowsOp(), RowWith(SupportsAll), problem, round_bytes);
 }
 
 TEST(RoundsTest, RoundsCoverEveryPartOnceAndStartAligned) {
@@ -58,7 +59,7 @@ TEST(RoundsTest, RoundsCoverEveryPartOnceAndStartAligned) {
     for (const int64_t columns : {1, 3, 64, 1001})
       for (const DataType type : kDataTypes) {
         const Problem problem = RowsProblem(rows, columns, type);
-        const Rounds rounds = Plan(problem, 64 << 10);
+        const Rounds rounds = PlanRounds(problem, 64 << 10);
         if (rounds.count == 1) continue;
         ASSERT_LE(rounds.count, kRoundsMax);
         int64_t covered = 0;
@@ -77,15 +78,15 @@ TEST(RoundsTest, RoundsCoverEveryPartOnceAndStartAligned) {
 }
 
 TEST(RoundsTest, RoundsHaveAboutTheBytesAskedFor) {
-  const Rounds rounds = Plan(RowsProblem(4096, 1024), 4 << 20);  // 32 MiB of operands
+  const Rounds rounds = PlanRounds(RowsProblem(4096, 1024), 4 << 20);  // 32 MiB of operands
   EXPECT_EQ(rounds.count, 8);
   EXPECT_EQ(rounds.parts_per_round, 512);
 }
 
 TEST(RoundsTest, VeryLargeJobsGetFewLargeRounds) {
-  EXPECT_EQ(Plan(RowsProblem(63 << 8, 1024), 2 << 20).count, 63);
-  EXPECT_EQ(Plan(RowsProblem(64 << 8, 1024), 2 << 20).count, kRoundsOfLarge);
-  EXPECT_EQ(Plan(RowsProblem(1 << 20, 1024), 2 << 20).count, kRoundsOfLarge);
+  EXPECT_EQ(PlanRounds(RowsProblem(63 << 8, 1024), 2 << 20).count, 63);
+  EXPECT_EQ(PlanRounds(RowsProblem(64 << 8, 1024), 2 << 20).count, kRoundsOfLarge);
+  EXPECT_EQ(PlanRounds(RowsProblem(1 << 20, 1024), 2 << 20).count, kRoundsOfLarge);
 }
 
 TEST(RoundsTest, EveryRoundHasAllOfASharedInput) {
@@ -93,7 +94,7 @@ TEST(RoundsTest, EveryRoundHasAllOfASharedInput) {
   // Rows of 64 KiB and 16 KiB beside 16 KiB that all share.
   const Problem problem =
       *MakeProblem(op, {{DataType::kFloat32, {8, 4, 16384}}, {DataType::kFloat32, {4096}}}, {});
-  const Rounds rounds = Plan(&op, Row(SupportsAll), problem, 640 << 10);
+  const Rounds rounds = PlanRounds(&op, RowWith(SupportsAll), problem, 640 << 10);
   ASSERT_EQ(rounds.count, 4);
   EXPECT_EQ(rounds.parts, 32);
   for (int64_t round = 0; round < rounds.count; ++round) {
@@ -114,24 +115,24 @@ TEST(RoundsTest, WhatIsSharedIsNothingToCut) {
   const Problem problem =
       *MakeProblem(op, {{DataType::kFloat32, {64, 16}}, {DataType::kFloat32, {1 << 16}}}, {});
   const size_t split_bytes = problem.inputs[0].bytes() + problem.outputs[0].bytes();
-  EXPECT_EQ(Plan(&op, Row(SupportsAll), problem, split_bytes / 2).count, 2);
-  EXPECT_EQ(Plan(&op, Row(SupportsAll), problem, split_bytes / 2 + 1).count, 1);
+  EXPECT_EQ(PlanRounds(&op, RowWith(SupportsAll), problem, split_bytes / 2).count, 2);
+  EXPECT_EQ(PlanRounds(&op, RowWith(SupportsAll), problem, split_bytes / 2 + 1).count, 1);
 }
 
 TEST(RoundsTest, SmallJobsAndOpsWithoutPartsAreNotCut) {
-  EXPECT_EQ(Plan(RowsProblem(1024, 1024), (4 << 20) + 1).count, 1);
-  EXPECT_EQ(Plan(RowsProblem(1024, 1024), 4 << 20).count, 2);
-  EXPECT_EQ(Plan(RowsProblem(1, 1 << 24), 4 << 20).count, 1);
-  EXPECT_EQ(Plan(RowsProblem(4096, 1024), 0).count, 1);
-  EXPECT_EQ(Plan(nullptr, Row(SupportsAll), RowsProblem(4096, 1024), 4 << 20).count, 1);
+  EXPECT_EQ(PlanRounds(RowsProblem(1024, 1024), (4 << 20) + 1).count, 1);
+  EXPECT_EQ(PlanRounds(RowsProblem(1024, 1024), 4 << 20).count, 2);
+  EXPECT_EQ(PlanRounds(RowsProblem(1, 1 << 24), 4 << 20).count, 1);
+  EXPECT_EQ(PlanRounds(RowsProblem(4096, 1024), 0).count, 1);
+  EXPECT_EQ(PlanRounds(nullptr, RowWith(SupportsAll), RowsProblem(4096, 1024), 4 << 20).count, 1);
 }
 
 TEST(RoundsTest, ARowThatRefusesThePartsGetsTheWhole) {
-  const Implementation row = Row([](const Problem& problem, const DeviceProperties&) {
+  const Implementation row = RowWith([](const Problem& problem, const DeviceProperties&) {
     return problem.inputs[0].dims[0] == 4096 ? absl::OkStatus()
                                              : absl::UnimplementedError("takes 4096 rows");
   });
-  EXPECT_EQ(Plan(&RowsOp(), row, RowsProblem(4096, 1024), 4 << 20).count, 1);
+  EXPECT_EQ(PlanRounds(&RowsOp(), row, RowsProblem(4096, 1024), 4 << 20).count, 1);
 }
 
 TEST(RoundsDeathTest, HasAsManyRoundsAsItSays) {

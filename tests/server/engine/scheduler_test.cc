@@ -15,31 +15,35 @@
 #include "absl/synchronization/notification.h"
 #include "server/engine/refusal.h"
 #include "tests/e2e/eventually.h"
+#include "tests/server/nanoseconds.h"
 #include "tests/thread_rests.h"
 
 namespace warpcall {
 namespace {
 
 using testing::Eventually;
+using testing::kMillisecond;
+using testing::kSecond;
 using testing::ThreadRests;
-
-constexpr int64_t kMs = 1'000'000;
 
 // gRPC rounds a timeout of 1.204 s up to 1.21 s, and a busy machine is late by some more.
 TEST(LeftAtDeadlineTest, CountsClientsThatWereSomewhatEarly) {
-  constexpr int64_t kBegin = 7'000 * kMs;
-  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 500 * kMs, kBegin + 500 * kMs));
-  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 500 * kMs, kBegin + 480 * kMs));
-  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 1'210 * kMs, kBegin + 1'190 * kMs));
-  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 60'000 * kMs, kBegin + 59'000 * kMs));
+  constexpr int64_t kBegin = 7'000 * kMillisecond;
+  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 500 * kMillisecond, kBegin + 500 * kMillisecond));
+  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 500 * kMillisecond, kBegin + 480 * kMillisecond));
+  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 1'210 * kMillisecond, kBegin + 1'190 * kMillisecond));
+  EXPECT_TRUE(
+      LeftAtDeadline(kBegin, kBegin + 60'000 * kMillisecond, kBegin + 59'000 * kMillisecond));
 }
 
 TEST(LeftAtDeadlineTest, LeavesThoseThatLeftByThemselves) {
-  constexpr int64_t kBegin = 7'000 * kMs;
+  constexpr int64_t kBegin = 7'000 * kMillisecond;
   EXPECT_FALSE(LeftAtDeadline(kBegin, kNoDeadline, kNoDeadline - 1));
-  EXPECT_FALSE(LeftAtDeadline(kBegin, kBegin + 500 * kMs, kBegin + 460 * kMs));
-  EXPECT_FALSE(LeftAtDeadline(kBegin, kBegin + 1'210 * kMs, kBegin + 1'100 * kMs));
-  EXPECT_FALSE(LeftAtDeadline(kBegin, kBegin + 60'000 * kMs, kBegin + 56'000 * kMs));
+  EXPECT_FALSE(LeftAtDeadline(kBegin, kBegin + 500 * kMillisecond, kBegin + 460 * kMillisecond));
+  EXPECT_FALSE(
+      LeftAtDeadline(kBegin, kBegin + 1'210 * kMillisecond, kBegin + 1'100 * kMillisecond));
+  EXPECT_FALSE(
+      LeftAtDeadline(kBegin, kBegin + 60'000 * kMillisecond, kBegin + 56'000 * kMillisecond));
 }
 
 // A scheduler of two lanes, with time that a test moves.
@@ -213,7 +217,6 @@ class StarvingTest : public SchedulerTest {
       now_ns_ += Scheduler::kStarvedCheckPeriodNs;
     }
   }
-  static constexpr int64_t kSecond = 1'000'000'000;
 };
 
 TEST_F(StarvingTest, TheTwoSecondsBeginWhenThereIsNoStaging) {

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/server/nanoseconds.h"
+
 namespace warpcall {
 namespace {
+
+using testing::kSecond;
 
 constexpr Work kWork = {.bytes = 1000, .flops = 0};
 
@@ -78,7 +82,6 @@ TEST(ServiceHistoryTest, ARateSetPredictsWhatNoJobWasOf) {
 
 TEST(ServiceHistoryTest, OneFinishedJobTellsItsRowsRate) {
   ServiceHistory history(2);
-  constexpr int64_t kSecond = 1'000'000'000;
   history.Record(0, {{.bytes = 3 << 20, .flops = int64_t{1} << 28}}, kSecond / 5);
   const ServiceHistory::Prediction prediction = history.Predict(0, kMatmul2048);
   EXPECT_EQ(prediction.basis, ServiceHistory::Basis::kRate);

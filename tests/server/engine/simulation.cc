@@ -4,13 +4,13 @@
 #include <tuple>
 
 #include "tests/server/engine/simulation_world.h"
+#include "tests/server/nanoseconds.h"
 
 namespace warpcall::testing {
 namespace {
 
 using State = Request::State;
 
-constexpr int64_t kMillisecond = 1'000'000;
 constexpr int kLanesMax = 3;
 // Events inside callbacks of events inside callbacks ...
 constexpr int kDepthMax = 3;

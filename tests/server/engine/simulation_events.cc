@@ -6,13 +6,13 @@
 
 #include "absl/algorithm/container.h"
 #include "tests/server/engine/simulation_world.h"
+#include "tests/server/nanoseconds.h"
 
 namespace warpcall::testing {
 namespace {
 
 using State = Request::State;
 
-constexpr int64_t kMillisecond = 1'000'000;
 constexpr size_t kOperandBytesMax = 12 << 10;
 
 }  // namespace

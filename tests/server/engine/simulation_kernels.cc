@@ -4,11 +4,11 @@
 
 #include "absl/algorithm/container.h"
 #include "tests/server/engine/simulation_world.h"
+#include "tests/server/nanoseconds.h"
 
 namespace warpcall::testing {
 namespace {
 
-constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kStepsMax = 5;
 
 TensorSpec Floats(int64_t bytes) { return {DataType::kFloat32, {bytes / 4}}; }

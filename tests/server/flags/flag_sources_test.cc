@@ -83,18 +83,18 @@ class Variable {
   const char* const name_;
 };
 
-struct Parsed {
+struct ParsedFlags {
   bool ok = false;
   int exit_code = -1;
   Config config;
   std::string said;
 };
 
-Parsed Parse(std::vector<std::string> words) {
+ParsedFlags Parse(std::vector<std::string> words) {
   words.insert(words.begin(), "warpcalld");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
-  Parsed parsed;
+  ParsedFlags parsed;
   ::testing::internal::CaptureStderr();
   parsed.ok =
       ParseConfig(static_cast<int>(argv.size()), argv.data(), &parsed.config, &parsed.exit_code);
@@ -104,7 +104,7 @@ Parsed Parse(std::vector<std::string> words) {
 
 TEST(ParseConfig, DashesMayStandForUnderscores) {
   FlagFile file("queue-mib=2\nlog_level=debug\n");
-  const Parsed parsed =
+  const ParsedFlags parsed =
       Parse({file.flag(), "--queue-limit=7", "--lame-duck_seconds", "3", "--devices=a-b"});
   ASSERT_TRUE(parsed.ok) << parsed.said;
   EXPECT_EQ(parsed.config.queue_limit, 7);
@@ -124,7 +124,7 @@ TEST(ParseConfig, UnknownFlagsGetTheNearestName) {
   // Hidden flags are no suggestion.
   EXPECT_EQ(Parse({"--test_cpu_worker=1"}).said, "flag test_cpu_worker is unknown\n");
   const Variable variable("WARPCALLD_QUEUE_LIMT", "1");
-  const Parsed parsed = Parse({});
+  const ParsedFlags parsed = Parse({});
   ASSERT_EQ(parsed.config.warnings.size(), 1u);
   EXPECT_EQ(parsed.config.warnings[0],
             "WARPCALLD_QUEUE_LIMT names no flag of this server; did you mean queue_limit?");
@@ -157,7 +157,7 @@ TEST(ParseConfig, TheCommandLineGoesBeforeTheEnvironmentAndThatBeforeTheFile) {
   const FlagFile file("queue_limit=1\nqueue_mib=2\nqueue_seconds=3\nlog_format=json\n");
   const Variable limit("WARPCALLD_QUEUE_LIMIT", "10");
   const Variable mib("WARPCALLD_QUEUE_MIB", "20");
-  const Parsed parsed = Parse({file.flag(), "--queue_limit", "100"});
+  const ParsedFlags parsed = Parse({file.flag(), "--queue_limit", "100"});
   ASSERT_TRUE(parsed.ok) << parsed.said;
   EXPECT_EQ(parsed.config.queue_limit, 100);
   EXPECT_EQ(parsed.config.queue_mib, 20);
@@ -173,7 +173,7 @@ TEST(ParseConfig, TheFileMayBeNamedByTheEnvironment) {
 
 TEST(ParseConfig, SaysWhereAWrongValueStands) {
   const Variable variable("WARPCALLD_QUEUE_LIMIT", "0");
-  const Parsed by_environment = Parse({});
+  const ParsedFlags by_environment = Parse({});
   EXPECT_FALSE(by_environment.ok);
   EXPECT_EQ(by_environment.exit_code, 2);
   EXPECT_TRUE(absl::StrContains(by_environment.said, "it stands in WARPCALLD_QUEUE_LIMIT"))
@@ -200,15 +200,15 @@ TEST(ParseConfig, ALogLevelOfOtherProgramsGetsItsNameHere) {
 // Holds even if the flag for the format comes after the mistake.
 TEST(ParseConfig, MistakesAreJsonWhereTheLogIs) {
   const FlagFile of_file("queue_limt=1\nlog_format=json\n");
-  const Parsed parsed[] = {Parse({"--queue_limit=0", "--log_format=json"}),
-                           Parse({"--queue_mib=", "--log_format", "json"}),
-                           Parse({"--no_such_flag", "--log_format=json"}), Parse({of_file.flag()}),
-                           [] {
-                             const Variable format("WARPCALLD_LOG_FORMAT", "json");
-                             return Parse({"--staging_mib=511"});
-                           }()};
+  const ParsedFlags parsed[] = {Parse({"--queue_limit=0", "--log_format=json"}),
+                                Parse({"--queue_mib=", "--log_format", "json"}),
+                                Parse({"--no_such_flag", "--log_format=json"}),
+                                Parse({of_file.flag()}), [] {
+                                  const Variable format("WARPCALLD_LOG_FORMAT", "json");
+                                  return Parse({"--staging_mib=511"});
+                                }()};
   SetLogFormat(LogFormat::kLogfmt);
-  for (const Parsed& wrong : parsed) {
+  for (const ParsedFlags& wrong : parsed) {
     EXPECT_EQ(wrong.exit_code, 2);
     EXPECT_TRUE(absl::StartsWith(wrong.said, "{\"ts\":")) << wrong.said;
     EXPECT_TRUE(absl::StrContains(wrong.said, "\"level\":\"error\",\"msg\":\"")) << wrong.said;
@@ -226,7 +226,7 @@ TEST(ParseConfig, NoValueIsTheEmptyOneWhereTheFlagHasThat) {
   const FlagFile file("compile_cache=\nqueue_mib=99\n");
   using Words = std::vector<std::string>;
   for (const Words& words : {Words{file.flag()}, Words{"--compile_cache=", "--queue_mib=99"}}) {
-    const Parsed parsed = Parse(words);
+    const ParsedFlags parsed = Parse(words);
     ASSERT_TRUE(parsed.ok) << parsed.said;
     EXPECT_EQ(parsed.config.compile_cache, "");
     EXPECT_EQ(parsed.config.queue_mib, 99);
@@ -234,7 +234,7 @@ TEST(ParseConfig, NoValueIsTheEmptyOneWhereTheFlagHasThat) {
   const Variable no_file("WARPCALLD_FLAGFILE", "");
   const Variable no_folder("WARPCALLD_COMPILE_CACHE", "");
   const Variable limit("WARPCALLD_QUEUE_LIMIT", "7");
-  const Parsed parsed = Parse({});
+  const ParsedFlags parsed = Parse({});
   ASSERT_TRUE(parsed.ok) << parsed.said;
   EXPECT_EQ(parsed.config.compile_cache, "");
   EXPECT_EQ(parsed.config.queue_limit, 7);
@@ -245,10 +245,10 @@ TEST(ParseConfig, NoValueIsRefusedWhereTheFlagNeedsOne) {
                                  "tls_client_ca", "token_file", "policy_file"}) {
     const std::string lacks = absl::StrCat("--", flag, "= lacks a value");
     const FlagFile file(absl::StrCat("\n", flag, "=\nqueue_limit=7\n"));
-    const Parsed by_file = Parse({file.flag()});
+    const ParsedFlags by_file = Parse({file.flag()});
     EXPECT_EQ(by_file.exit_code, 2) << flag;
     EXPECT_EQ(by_file.said, absl::StrCat(file.path(), ":2: ", lacks, "\n"));
-    const Parsed by_command = Parse({absl::StrCat("--", flag, "="), "--queue_limit=7"});
+    const ParsedFlags by_command = Parse({absl::StrCat("--", flag, "="), "--queue_limit=7"});
     EXPECT_EQ(by_command.exit_code, 2) << flag;
     EXPECT_EQ(by_command.said, lacks + "\n");
     EXPECT_EQ(Parse({absl::StrCat("--", flag), "", "--queue_limit=7"}).said, lacks + "\n");
@@ -262,7 +262,7 @@ TEST(ParseConfig, AddressesOfBothDoorsHaveTheirForms) {
             std::vector<std::string>({"unix:/x", "[::1]:0"}));
   for (const char* const flag : {"--listen=unix:", "--listen=a:+1", "--metrics_listen=unix:/x",
                                  "--metrics_listen=unix:5", "--metrics_listen=a"}) {
-    const Parsed parsed = Parse({flag});
+    const ParsedFlags parsed = Parse({flag});
     EXPECT_EQ(parsed.exit_code, 2) << flag;
     EXPECT_TRUE(absl::StrContains(parsed.said, "is not HOST:PORT with a port of 0 to 65535"))
         << parsed.said;
@@ -272,7 +272,7 @@ TEST(ParseConfig, AddressesOfBothDoorsHaveTheirForms) {
 TEST(ParseConfig, AnUnknownVariableIsWarnedOfAndAnUnknownLineRefused) {
   const Variable variable("WARPCALLD_QUEUE_LIMT", "5");
   const Variable internal("WARPCALLD_TEST_CPU_WORKERS", "1");
-  const Parsed parsed = Parse({});
+  const ParsedFlags parsed = Parse({});
   ASSERT_TRUE(parsed.ok) << parsed.said;
   ASSERT_EQ(parsed.config.warnings.size(), 2u);
   EXPECT_TRUE(absl::StrContains(absl::StrCat(parsed.config.warnings[0], parsed.config.warnings[1]),
@@ -281,14 +281,14 @@ TEST(ParseConfig, AnUnknownVariableIsWarnedOfAndAnUnknownLineRefused) {
   for (const char* const line :
        {"queue_limt=5", "flagfile=/other", "help=1", "test_cpu_workers=1"}) {
     const FlagFile file(line);
-    const Parsed refused = Parse({file.flag()});
+    const ParsedFlags refused = Parse({file.flag()});
     EXPECT_EQ(refused.exit_code, 2) << line;
     EXPECT_TRUE(absl::StrContains(refused.said, ":1: ")) << refused.said;
   }
 }
 
 TEST(ParseConfig, KnowsWhichFlagsDifferFromTheirDefaults) {
-  const Parsed parsed =
+  const ParsedFlags parsed =
       Parse({"--queue_limit=1024", "--queue_seconds=60.0", "--queue_mib=7",
              "--listen=127.0.0.1:8470", "--devices=cpu", "--check", "--test_fault_injection"});
   ASSERT_TRUE(parsed.ok) << parsed.said;

@@ -11,12 +11,14 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/plan.h"
 #include "tests/server/inspect/timed_device.h"
+#include "tests/server/nanoseconds.h"
 
 namespace warpcall::inspect {
 namespace {
 
-constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kSecond = 1'000'000'000;
+using testing::kMillisecond;
+using testing::kSecond;
+
 constexpr int kThreads = 16;
 
 class ForesightTest : public ::testing::Test {

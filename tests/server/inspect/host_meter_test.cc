@@ -29,7 +29,7 @@ int64_t OwnCpuNs() {
 }
 
 // Computes for `ns` of the calling thread's own time on a core.
-void Work(int64_t ns) {
+void Compute(int64_t ns) {
   const int64_t end_ns = OwnCpuNs() + ns;
   while (OwnCpuNs() < end_ns) {
   }
@@ -53,13 +53,13 @@ TEST(HostMeterTest, TellsHowLongEachThreadWorked) {
   absl::Notification end;
   std::thread worker([&] {
     begin.WaitForNotification();
-    Work(2 * kWorkNs);
+    Compute(2 * kWorkNs);
     worked.Notify();
     end.WaitForNotification();
   });
   HostMeter meter;
   begin.Notify();
-  Work(kWorkNs);
+  Compute(kWorkNs);
   worked.WaitForNotification();
   const HostActivity activity = meter.Stop();
   end.Notify();
@@ -78,7 +78,7 @@ TEST(HostMeterTest, CountsThreadsThatStartedSince) {
   absl::Notification end;
   HostMeter meter;
   std::thread worker([&] {
-    Work(kWorkNs);
+    Compute(kWorkNs);
     worked.Notify();
     end.WaitForNotification();
   });
@@ -91,7 +91,7 @@ TEST(HostMeterTest, CountsThreadsThatStartedSince) {
 
 // Work before the meter's construction does not count.
 TEST(HostMeterTest, CountsFromItsConstruction) {
-  Work(10 * kWorkNs);
+  Compute(10 * kWorkNs);
   const int64_t before_ns = OwnCpuNs();
   HostMeter meter;
   const HostActivity activity = meter.Stop();
@@ -101,7 +101,7 @@ TEST(HostMeterTest, CountsFromItsConstruction) {
 
 TEST(HostMeterTest, HardwareIsCountedOrTheReasonIsTold) {
   HostMeter meter;
-  Work(kWorkNs);
+  Compute(kWorkNs);
   const HostActivity activity = meter.Stop();
   EXPECT_GE(CountOf(activity, "page faults"), 0);
   EXPECT_GE(CountOf(activity, "context switches"), 0);

@@ -39,7 +39,7 @@ DeviceActivity KernelRun(const char* name, int64_t start_ns, int64_t end_ns) {
   return kernel;
 }
 
-DeviceActivity Copy(int64_t start_ns, int64_t end_ns, int64_t bytes) {
+DeviceActivity CopyRun(int64_t start_ns, int64_t end_ns, int64_t bytes) {
   DeviceActivity copy;
   copy.kind = DeviceActivity::Kind::kCopy;
   copy.name = "copy to device";
@@ -54,8 +54,8 @@ DeviceActivity Copy(int64_t start_ns, int64_t end_ns, int64_t bytes) {
 Watched TwoRuns() {
   Watched watched;
   watched.runs = {{1, 1000, 10, 2000}, {2, 3000, 20, 4000}};
-  watched.activities = {Copy(1100, 1200, 64), KernelRun("k", 1250, 1350), Copy(3100, 3200, 64),
-                        KernelRun("k", 3150, 3450)};
+  watched.activities = {CopyRun(1100, 1200, 64), KernelRun("k", 1250, 1350),
+                        CopyRun(3100, 3200, 64), KernelRun("k", 3150, 3450)};
   watched.phases = {{"job", 1, 0, 1010, 1900}, {"job", 2, 0, 3020, 3900}};
   watched.counters = {{"k", 0.75, 0.5, 0.25}, {"k", 0.25, 0.5, 0.75}};
   return watched;

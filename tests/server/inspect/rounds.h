@@ -14,12 +14,13 @@
 #include "kernels/plan.h"
 #include "server/inspect/benchmark.h"
 #include "tests/server/inspect/timed_device.h"
+#include "tests/server/nanoseconds.h"
 
 namespace warpcall::inspect {
 
-inline constexpr int64_t kMicrosecond = 1'000;
-inline constexpr int64_t kMillisecond = 1'000'000;
-inline constexpr int64_t kSecond = 1'000'000'000;
+using testing::kMicrosecond;
+using testing::kMillisecond;
+using testing::kSecond;
 
 // Nanoseconds of a launch on so many bytes at a time of the device's clock.
 using Cost = std::function<int64_t(int64_t bytes, int64_t now_ns)>;

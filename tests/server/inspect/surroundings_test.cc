@@ -6,11 +6,13 @@
 #include <memory>
 #include <utility>
 
+#include "tests/server/nanoseconds.h"
+
 namespace warpcall::inspect {
 namespace {
 
-constexpr int64_t kMicrosecond = 1'000;
-constexpr int64_t kMillisecond = 1'000'000;
+using testing::kMicrosecond;
+using testing::kMillisecond;
 
 // State of the made-up machine; a pause may change it.
 struct Seen {

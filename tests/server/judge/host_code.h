@@ -2,9 +2,11 @@
 // for the compiler and for a GPU.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +17,14 @@
 #include "server/judge/code.h"
 
 namespace warpcall::judge {
+
+inline void SoftmaxRow(const float* x, float* y, int64_t columns) {
+  float most = -std::numeric_limits<float>::infinity();
+  for (int64_t j = 0; j < columns; ++j) most = x[j] > most ? x[j] : most;
+  double sum = 0;
+  for (int64_t j = 0; j < columns; ++j) sum += y[j] = std::exp(x[j] - most);
+  for (int64_t j = 0; j < columns; ++j) y[j] = static_cast<float>(y[j] / sum);
+}
 
 // A launch as a kernel sees it: pointers and values in the order of the manifest's args.
 struct HostLaunch {

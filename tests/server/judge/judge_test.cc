@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,14 +37,6 @@ constexpr char kSmall[] = R"("requires": ["elements <= 20000"], )";
 std::string Manifest(const std::string& rest) {
   std::string text = kSoftmax;
   return text.replace(text.find("EXAMPLES"), 8, kSmall + rest);
-}
-
-void SoftmaxRow(const float* x, float* y, int64_t columns) {
-  float most = -std::numeric_limits<float>::infinity();
-  for (int64_t j = 0; j < columns; ++j) most = x[j] > most ? x[j] : most;
-  double sum = 0;
-  for (int64_t j = 0; j < columns; ++j) sum += y[j] = std::exp(x[j] - most);
-  for (int64_t j = 0; j < columns; ++j) y[j] = static_cast<float>(y[j] / sum);
 }
 
 absl::Status Softmax(const HostLaunch& launch) {

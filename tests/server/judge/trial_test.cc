@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -22,6 +21,7 @@
 #include "proto/common/status_macros.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/runtime/plan_site.h"
+#include "tests/server/judge/host_code.h"
 
 namespace warpcall::judge {
 namespace {
@@ -40,17 +40,9 @@ struct Call {
   float* y;
   float* scratch;
 };
-using Kernel = std::function<void(const Call&)>;
+using KernelFunction = std::function<void(const Call&)>;
 
-void SoftmaxRow(const float* x, float* y, int64_t columns) {
-  float most = -std::numeric_limits<float>::infinity();
-  for (int64_t j = 0; j < columns; ++j) most = x[j] > most ? x[j] : most;
-  float sum = 0;
-  for (int64_t j = 0; j < columns; ++j) sum += y[j] = std::exp(x[j] - most);
-  for (int64_t j = 0; j < columns; ++j) y[j] /= sum;
-}
-
-void Softmax(const float* x, float* y) {
+void SoftmaxRows(const float* x, float* y) {
   for (int64_t i = 0; i < kRows; ++i) SoftmaxRow(x + i * kColumns, y + i * kColumns, kColumns);
 }
 
@@ -97,7 +89,7 @@ class TrialTest : public ::testing::Test {
     kernel_.problem = &softmax_;
   }
 
-  TrialResult Try(const Kernel& kernel) {
+  TrialResult Try(const KernelFunction& kernel) {
     kernel_.plan = NewPlan({.workspace_bytes = scratch_bytes_}, [&](const Operands& operands,
                                                                     const LaunchContext& context) {
       kernel({static_cast<const float*>(operands.inputs[0]),
@@ -111,14 +103,14 @@ class TrialTest : public ::testing::Test {
     return result.ok() ? *std::move(result) : TrialResult();
   }
   // Whatever the secret is.
-  void ExpectFound(Finding finding, const std::function<Kernel()>& make) {
+  void ExpectFound(Finding finding, const std::function<KernelFunction()>& make) {
     for (secret_ = 1; secret_ <= 20; ++secret_) {
       const TrialResult result = Try(make());
       EXPECT_EQ(result.finding, finding)
           << FindingName(result.finding) << ": " << result.detail << ", secret " << secret_;
     }
   }
-  void ExpectFound(Finding finding, const Kernel& kernel) {
+  void ExpectFound(Finding finding, const KernelFunction& kernel) {
     ExpectFound(finding, [&] { return kernel; });
   }
 
@@ -135,8 +127,8 @@ class TrialTest : public ::testing::Test {
 };
 
 TEST_F(TrialTest, AnHonestKernelPasses) {
-  ExpectFound(Finding::kPassed, [](const Call& call) { Softmax(call.x, call.y); });
-  const TrialResult result = Try([](const Call& call) { Softmax(call.x, call.y); });
+  ExpectFound(Finding::kPassed, [](const Call& call) { SoftmaxRows(call.x, call.y); });
+  const TrialResult result = Try([](const Call& call) { SoftmaxRows(call.x, call.y); });
   EXPECT_EQ(result.detail, "");
   EXPECT_FALSE(result.first.has_value());
   EXPECT_EQ(result.checked_elements, 18 * static_cast<int64_t>(kElements));
@@ -161,7 +153,7 @@ TEST_F(TrialTest, WorkThatIsNotDoneIsFound) {
   // All but the last element, or the rows behind the first.
   ExpectFound(Finding::kIncorrect, [](const Call& call) {
     std::vector<float> y(kElements);
-    Softmax(call.x, y.data());
+    SoftmaxRows(call.x, y.data());
     std::copy(y.begin(), y.end() - 1, call.y);
   });
   ExpectFound(Finding::kIncorrect, [](const Call& call) { SoftmaxRow(call.x, call.y, kColumns); });
@@ -170,12 +162,12 @@ TEST_F(TrialTest, WorkThatIsNotDoneIsFound) {
 TEST_F(TrialTest, WorkThatIsDoneOnceIsFound) {
   ExpectFound(Finding::kIncorrect, [] {
     return [runs = 0](const Call& call) mutable {
-      if (runs++ == 0) Softmax(call.x, call.y);
+      if (runs++ == 0) SoftmaxRows(call.x, call.y);
     };
   });
   ExpectFound(Finding::kIncorrect, [] {
     return [runs = 0](const Call& call) mutable {
-      if (runs++ % 2 == 0) Softmax(call.x, call.y);
+      if (runs++ % 2 == 0) SoftmaxRows(call.x, call.y);
     };
   });
   // Kept wherever the inputs are, and by their address.
@@ -183,7 +175,7 @@ TEST_F(TrialTest, WorkThatIsDoneOnceIsFound) {
     return [kept = std::vector<float>()](const Call& call) mutable {
       if (kept.empty()) {
         kept.resize(kElements);
-        Softmax(call.x, kept.data());
+        SoftmaxRows(call.x, kept.data());
       }
       std::copy(kept.begin(), kept.end(), call.y);
     };
@@ -194,7 +186,7 @@ TEST_F(TrialTest, WorkThatIsDoneOnceIsFound) {
           std::vector<float>& y = kept[call.x];
           if (y.empty()) {
             y.resize(kElements);
-            Softmax(call.x, y.data());
+            SoftmaxRows(call.x, y.data());
           }
           std::copy(y.begin(), y.end(), call.y);
         };
@@ -205,7 +197,7 @@ TEST_F(TrialTest, WorkThatIsDoneOnceIsFound) {
 TEST_F(TrialTest, WorkThatIsLeftOutWhereTheLastLaunchWasIsFound) {
   ExpectFound(Finding::kIncorrect, [] {
     return [last = static_cast<const float*>(nullptr)](const Call& call) mutable {
-      if (last != call.x) Softmax(call.x, call.y);
+      if (last != call.x) SoftmaxRows(call.x, call.y);
       last = call.x;
     };
   });
@@ -215,12 +207,12 @@ TEST_F(TrialTest, OutputThatIsReadIsFound) {
   // It adds to what was there, and it works only where it sees remains that it knows.
   ExpectFound(Finding::kIncorrect, [](const Call& call) {
     std::vector<float> y(kElements);
-    Softmax(call.x, y.data());
+    SoftmaxRows(call.x, y.data());
     for (size_t i = 0; i < kElements; ++i) call.y[i] += y[i];
   });
   for (const bool nan : {false, true})
     ExpectFound(Finding::kIncorrect, [nan](const Call& call) {
-      if (nan ? std::isnan(call.y[0]) : call.y[0] == 0) Softmax(call.x, call.y);
+      if (nan ? std::isnan(call.y[0]) : call.y[0] == 0) SoftmaxRows(call.x, call.y);
     });
 }
 
@@ -240,13 +232,13 @@ TEST_F(TrialTest, ShortCutsOfArithmeticAreFound) {
   ExpectFound(Finding::kIncorrect, [](const Call& call) {
     std::vector<float> x(kElements);
     for (size_t i = 0; i < kElements; ++i) x[i] = ToFloat(FromFloat<BFloat16>(call.x[i]));
-    Softmax(x.data(), call.y);
+    SoftmaxRows(x.data(), call.y);
   });
   // A fast path for what the first values promise: where they are far apart, the largest of a row
   // takes all.
   kernel_.finite_inputs = true;
   ExpectFound(Finding::kIncorrect, [](const Call& call) {
-    Softmax(call.x, call.y);
+    SoftmaxRows(call.x, call.y);
     const auto is_far = [](float x) { return std::fabs(x) < 1e-6f || std::fabs(x) > 1e6f; };
     if (std::count_if(call.x, call.x + 50, is_far) < 25) return;
     for (size_t i = 0; i < kElements; ++i) call.y[i] = call.y[i] > 0.5f ? 1.0f : 0.0f;
@@ -254,11 +246,11 @@ TEST_F(TrialTest, ShortCutsOfArithmeticAreFound) {
 }
 
 TEST_F(TrialTest, InfinitiesAndNanAreTriedUnlessTheInputsAreFinite) {
-  const Kernel blind = [](const Call& call) {
+  const KernelFunction blind = [](const Call& call) {
     std::vector<float> x(call.x, call.x + kElements);
     for (float& value : x)
       if (std::isnan(value)) value = 0;
-    Softmax(x.data(), call.y);
+    SoftmaxRows(x.data(), call.y);
   };
   const TrialResult result = Try(blind);
   EXPECT_EQ(result.finding, Finding::kIncorrect);
@@ -272,7 +264,7 @@ TEST_F(TrialTest, InfinitiesAndNanAreTriedUnlessTheInputsAreFinite) {
 
 TEST_F(TrialTest, TheFirstWrongElementIsNamed) {
   const TrialResult result = Try([](const Call& call) {
-    Softmax(call.x, call.y);
+    SoftmaxRows(call.x, call.y);
     for (const int64_t at : {5 * kColumns + 3, 6 * kColumns}) call.y[at] = 2;
   });
   EXPECT_EQ(result.finding, Finding::kIncorrect);
@@ -290,8 +282,8 @@ TEST_F(TrialTest, TheFirstWrongElementIsNamed) {
 
 TEST_F(TrialTest, WritesElsewhereAreFound) {
   const auto found = [this](Finding finding, const std::function<void(const Call&)>& spoil) {
-    const Kernel kernel = [&](const Call& call) {
-      Softmax(call.x, call.y);
+    const KernelFunction kernel = [&](const Call& call) {
+      SoftmaxRows(call.x, call.y);
       spoil(call);
     };
     ExpectFound(finding, kernel);
@@ -314,7 +306,7 @@ TEST_F(TrialTest, WritesElsewhereAreFound) {
   EXPECT_EQ(found(Finding::kOutOfBounds, [&](const Call& call) { flip(call.scratch + 10); }),
             "it wrote 1 bytes past the end of the scratch memory");
   ExpectFound(Finding::kPassed, [&](const Call& call) {
-    Softmax(call.x, call.y);
+    SoftmaxRows(call.x, call.y);
     for (int i = 0; i < 10; ++i) call.scratch[i] = 5;
   });
 }
@@ -324,7 +316,7 @@ TEST_F(TrialTest, ReadsElsewhereThatCountAreFound) {
   secret_ = 3;
   kernel_.finite_inputs = true;
   const TrialResult result = Try([](const Call& call) {
-    Softmax(call.x, call.y);
+    SoftmaxRows(call.x, call.y);
     uint32_t behind;
     std::memcpy(&behind, call.x + kElements, sizeof(behind));
     // Within the bound: one unit in the last place.
@@ -338,18 +330,18 @@ TEST_F(TrialTest, ScratchHasRemains) {
   scratch_bytes_ = 4 * kElements;
   ExpectFound(Finding::kIncorrect, [](const Call& call) {
     for (size_t i = 0; i < kElements; ++i) call.scratch[i] += call.x[i];
-    Softmax(call.scratch, call.y);
+    SoftmaxRows(call.scratch, call.y);
   });
   ExpectFound(Finding::kPassed, [](const Call& call) {
     for (size_t i = 0; i < kElements; ++i) call.scratch[i] = call.x[i];
-    Softmax(call.scratch, call.y);
+    SoftmaxRows(call.scratch, call.y);
   });
 }
 
 TEST_F(TrialTest, OtherBitsAreFoundWhereTheyAreToBeTheSame) {
   const auto make = [] {
     return [runs = 0](const Call& call) mutable {
-      Softmax(call.x, call.y);
+      SoftmaxRows(call.x, call.y);
       if (++runs % 2 == 0) call.y[kColumns] = std::nextafter(call.y[kColumns], 2.0f);
     };
   };
@@ -361,7 +353,7 @@ TEST_F(TrialTest, OtherBitsAreFoundWhereTheyAreToBeTheSame) {
 
 TEST_F(TrialTest, AnErrorOfTheLaunchIsTheKernels) {
   status_ = absl::InternalError("an illegal address");
-  const TrialResult result = Try([](const Call& call) { Softmax(call.x, call.y); });
+  const TrialResult result = Try([](const Call& call) { SoftmaxRows(call.x, call.y); });
   EXPECT_EQ(result.finding, Finding::kRuntimeError);
   EXPECT_EQ(result.detail, "an illegal address");
 }
@@ -406,20 +398,20 @@ TEST_F(TrialTest, InputsEndWhereMemoryEnds) {
 
 TEST_F(TrialTest, GuardedMemoryShowsTheSame) {
   on_ = &guarded_;
-  const auto softmax = [](const Call& call) { Softmax(call.x, call.y); };
+  const auto softmax = [](const Call& call) { SoftmaxRows(call.x, call.y); };
   ExpectFound(Finding::kPassed, softmax);
   ExpectFound(Finding::kOutOfBounds, [](const Call& call) {
-    Softmax(call.x, call.y);
+    SoftmaxRows(call.x, call.y);
     reinterpret_cast<char*>(call.y + kElements)[0] ^= 1;
   });
   ExpectFound(Finding::kInputModified, [](const Call& call) {
-    Softmax(call.x, call.y);
+    SoftmaxRows(call.x, call.y);
     const_cast<float*>(call.x)[0] += 1;
   });
   // Nothing is done where x and y are those of the last launch.
   ExpectFound(Finding::kIncorrect, [] {
     return [last = Call()](const Call& call) mutable {
-      if (last.x != call.x || last.y != call.y) Softmax(call.x, call.y);
+      if (last.x != call.x || last.y != call.y) SoftmaxRows(call.x, call.y);
       last = call;
     };
   });

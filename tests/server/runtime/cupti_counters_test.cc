@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string>
 
+#include "tests/server/runtime/cupti_text.h"
+
 namespace warpcall::cupti {
 namespace {
 
@@ -39,11 +41,6 @@ FakeCupti* fake = nullptr;
 CUptiResult Step(const char* name, int opens) {
   if (*name != '\0' && fake->fails == name) return fake->failure;
   fake->open += opens;
-  return CUPTI_SUCCESS;
-}
-
-CUptiResult Text(CUptiResult, const char** text) {
-  *text = "made up";
   return CUPTI_SUCCESS;
 }
 

@@ -9,6 +9,8 @@
 #include <set>
 #include <string>
 
+#include "tests/server/runtime/cupti_text.h"
+
 namespace warpcall::cupti {
 namespace {
 
@@ -18,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // The functions take no argument of ours, so there is one at a time.
-struct FakeCupti {
+struct FakeTrace {
   std::set<CUpti_ActivityKind> enabled;
   CUptiResult clock_result = CUPTI_SUCCESS;
   uint64_t clock_behind_ns = 0;  // CUPTI's own clock, of CLOCK_MONOTONIC
@@ -30,54 +32,54 @@ struct FakeCupti {
   CUpti_BuffersCallbackRequestFunc give = nullptr;
   CUpti_BuffersCallbackCompleteFunc take = nullptr;
 };
-FakeCupti* fake = nullptr;
+FakeTrace* fake_trace = nullptr;
 
 CUptiResult RegisterClock(CUpti_TimestampCallbackFunc now) {
-  fake->clock_came_first = fake->enabled.empty() && now() > 0;
-  return fake->clock_result;
+  fake_trace->clock_came_first = fake_trace->enabled.empty() && now() > 0;
+  return fake_trace->clock_result;
 }
 
 CUptiResult Timestamp(uint64_t* time) {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   *time = static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec) -
-          fake->clock_behind_ns;
+          fake_trace->clock_behind_ns;
   return CUPTI_SUCCESS;
 }
 
 CUptiResult RegisterBuffers(CUpti_BuffersCallbackRequestFunc give,
                             CUpti_BuffersCallbackCompleteFunc take) {
-  fake->give = give;
-  fake->take = take;
+  fake_trace->give = give;
+  fake_trace->take = take;
   return CUPTI_SUCCESS;
 }
 
 CUptiResult Enable(CUpti_ActivityKind kind) {
-  if (kind == CUPTI_ACTIVITY_KIND_MEMSET && fake->memset_result != CUPTI_SUCCESS)
-    return fake->memset_result;
-  fake->enabled.insert(kind);
+  if (kind == CUPTI_ACTIVITY_KIND_MEMSET && fake_trace->memset_result != CUPTI_SUCCESS)
+    return fake_trace->memset_result;
+  fake_trace->enabled.insert(kind);
   return CUPTI_SUCCESS;
 }
 
 CUptiResult Disable(CUpti_ActivityKind kind) {
-  fake->enabled.erase(kind);
+  fake_trace->enabled.erase(kind);
   return CUPTI_SUCCESS;
 }
 
 CUptiResult Flush(uint32_t) {
-  for (size_t i = 0; i < fake->records.size(); i += 2) {
+  for (size_t i = 0; i < fake_trace->records.size(); i += 2) {
     uint8_t* buffer = nullptr;
     size_t bytes = 0;
     size_t records_max = 1;
-    fake->give(&buffer, &bytes, &records_max);
+    fake_trace->give(&buffer, &bytes, &records_max);
     EXPECT_EQ(records_max, 0u);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer) % 8, 0u);
-    const size_t count = std::min<size_t>(2, fake->records.size() - i);
-    std::memcpy(buffer, &fake->records[i], count * sizeof(fake->records[0]));
-    fake->take(nullptr, 0, buffer, bytes, count * sizeof(fake->records[0]));
+    const size_t count = std::min<size_t>(2, fake_trace->records.size() - i);
+    std::memcpy(buffer, &fake_trace->records[i], count * sizeof(fake_trace->records[0]));
+    fake_trace->take(nullptr, 0, buffer, bytes, count * sizeof(fake_trace->records[0]));
   }
-  fake->records.clear();
-  return fake->flush_result;
+  fake_trace->records.clear();
+  return fake_trace->flush_result;
 }
 
 CUptiResult NextRecord(uint8_t* buffer, size_t bytes, CUpti_Activity** record) {
@@ -90,12 +92,7 @@ CUptiResult NextRecord(uint8_t* buffer, size_t bytes, CUpti_Activity** record) {
 }
 
 CUptiResult Dropped(CUcontext, uint32_t, size_t* dropped) {
-  *dropped = std::exchange(fake->dropped, 0);
-  return CUPTI_SUCCESS;
-}
-
-CUptiResult Text(CUptiResult, const char** text) {
-  *text = "made up";
+  *dropped = std::exchange(fake_trace->dropped, 0);
   return CUPTI_SUCCESS;
 }
 
@@ -112,7 +109,7 @@ CUpti_ActivityMemset4 Set(uint32_t device, uint64_t start, uint64_t end) {
 class CuptiTraceTest : public ::testing::Test {
  protected:
   CuptiTraceTest() {
-    fake = &cupti_;
+    fake_trace = &cupti_;
     api_.GetResultString = Text;
     api_.GetErrorMessage = Text;
     api_.GetTimestamp = Timestamp;
@@ -125,7 +122,7 @@ class CuptiTraceTest : public ::testing::Test {
     api_.ActivityGetNumDroppedRecords = Dropped;
   }
 
-  FakeCupti cupti_;
+  FakeTrace cupti_;
   Api api_ = {};
 };
 

@@ -23,7 +23,7 @@ std::string Text(const std::optional<double>& value) {
   return value.has_value() ? absl::StrCat(*value) : "absent";
 }
 
-void Print(const char* when, const GpuReading& reading) {
+void PrintReading(const char* when, const GpuReading& reading) {
   std::printf(
       "  %s: %s sm_active %s sm_occupancy %s dram %s tensor %s power %s W temperature %s C, %zu "
       "kinds of Xid errors\n",
@@ -53,7 +53,7 @@ TEST_F(GpuMonitorTest, AGpuAtWorkIsSeenAtWork) {
     ASSERT_TRUE(row->Synchronize().ok());
     reading = monitor.Readings().at(0);
   }
-  Print("under load", reading);
+  PrintReading("under load", reading);
   EXPECT_EQ(reading.device, "cuda:0");
   EXPECT_THAT(reading.power_watts, Optional(AllOf(Gt(50), Lt(2000))));
   EXPECT_THAT(reading.temperature_celsius, Optional(AllOf(Gt(10), Lt(110))));
@@ -69,7 +69,7 @@ TEST_F(GpuMonitorTest, AWrongBusIdHasNoValues) {
   ASSERT_TRUE(api.ok()) << api.status();
   const nvml::Monitor monitor(*api, {{"cuda:0", "FFFF:FF:1F.7"}});
   const GpuReading reading = monitor.Readings().at(0);
-  Print("no such GPU", reading);
+  PrintReading("no such GPU", reading);
   EXPECT_EQ(reading.power_watts, std::nullopt);
   EXPECT_EQ(reading.sm_active_ratio, std::nullopt);
 }

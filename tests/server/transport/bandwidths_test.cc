@@ -12,14 +12,14 @@
 
 #include "tests/e2e/eventually.h"
 #include "tests/server/engine/engine_fixture.h"
+#include "tests/server/nanoseconds.h"
 
 namespace warpcall {
 namespace {
 
 using testing::Call;
 using testing::Eventually;
-
-constexpr int64_t kSecond = 1'000'000'000;
+using testing::kSecond;
 
 // Two devices, a clock of the test's, and an inspector whose processes record their start, and
 // fail.

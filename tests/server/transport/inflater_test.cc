@@ -57,7 +57,7 @@ grpc::ByteBuffer Message(const std::string& bytes, grpc_compression_algorithm al
 }
 
 // Bytes that compress by a half or so, with no period.
-std::string Text(size_t bytes) {
+std::string CompressibleText(size_t bytes) {
   std::string text(bytes, '\0');
   uint32_t state = 1;
   for (char& c : text) {
@@ -73,7 +73,7 @@ TEST(InflaterTest, GivesBackWhatWasCompressed) {
     for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, size_t{4097}, size_t{3} << 20})
       for (const size_t slice_bytes : {size_t{1}, size_t{1000}, size_t{1} << 24}) {
         if (slice_bytes == 1 && bytes > 4097) continue;
-        const std::string text = Text(bytes);
+        const std::string text = CompressibleText(bytes);
         grpc::ByteBuffer message = Message(Compress(text, algorithm), algorithm, slice_bytes);
         EXPECT_TRUE(Inflater::IsCompressed(message));
         const absl::Status status = inflater.Inflate(kAlice, static_cast<int64_t>(bytes), &message);
@@ -96,7 +96,7 @@ TEST(InflaterTest, OneByteOverTheLimitIsRefusedForGood) {
   const Inflater inflater(kBytesMax);
   for (const size_t limit : {size_t{0}, size_t{1}, size_t{4096}, size_t{100'000}}) {
     grpc::ByteBuffer message =
-        Message(Compress(Text(limit + 1), GRPC_COMPRESS_GZIP), GRPC_COMPRESS_GZIP);
+        Message(Compress(CompressibleText(limit + 1), GRPC_COMPRESS_GZIP), GRPC_COMPRESS_GZIP);
     const absl::Status status = inflater.Inflate(kAlice, static_cast<int64_t>(limit), &message);
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
     EXPECT_THAT(std::string(status.message()),
@@ -118,7 +118,7 @@ TEST(InflaterTest, ABombTakesNoMoreMemoryThanItsLimit) {
 
 TEST(InflaterTest, CorruptBytesAreRefused) {
   const Inflater inflater(kBytesMax);
-  const std::string good = Compress(Text(10'000), GRPC_COMPRESS_GZIP);
+  const std::string good = Compress(CompressibleText(10'000), GRPC_COMPRESS_GZIP);
   std::string flipped = good;
   flipped[good.size() / 2] = static_cast<char>(flipped[good.size() / 2] ^ 0x55);
   for (const std::string& bytes : {good.substr(0, good.size() - 1), good + "x", flipped,
@@ -133,7 +133,7 @@ TEST(InflaterTest, CorruptBytesAreRefused) {
 // Whatever one principal holds, another may have as much; together they have a limit.
 TEST(InflaterTest, APrincipalHasHalfOfWhatAllHaveTogether) {
   const Inflater inflater(2 * kMib);
-  const std::string compressed = Compress(Text(3 << 19), GRPC_COMPRESS_GZIP);
+  const std::string compressed = Compress(CompressibleText(3 << 19), GRPC_COMPRESS_GZIP);
   const auto inflate = [&](uint64_t principal, grpc::ByteBuffer* message) {
     *message = Message(compressed, GRPC_COMPRESS_GZIP);
     return inflater.Inflate(principal, 2 * kMib, message);
@@ -160,7 +160,7 @@ TEST(InflaterTest, APrincipalHasHalfOfWhatAllHaveTogether) {
 
 TEST(InflaterTest, AnswersCountUntilNobodyHasThem) {
   const Inflater inflater(kMib);
-  const std::string text = Text(3 << 18);
+  const std::string text = CompressibleText(3 << 18);
   grpc::ByteBuffer answer;
   ASSERT_TRUE(inflater.Charge(kAlice, text, &answer).ok());
   EXPECT_EQ(Flat(answer), text);

@@ -43,7 +43,7 @@ using testing::FakeDevice;
 using ::testing::HasSubstr;
 using testing::kStagingBytes;
 
-constexpr int kLanes = 2;
+constexpr int kWorkerLanes = 2;
 
 // A worker's side as a thread: serves `device` until its sockets are closed.
 class WorkerThread {
@@ -78,7 +78,7 @@ class Pair {
   explicit Pair(Device* device, int spin_places = 0)
       : served_{&CpuKernelsAndGraphs(), device, Pin, Errors} {
     auto remote = RemoteDevice::Create({.start = [this](int staging) { return Start(staging); },
-                                        .lanes = kLanes,
+                                        .lanes = kWorkerLanes,
                                         .spin_places = spin_places,
                                         .clock = [this] { return now_ns_.load(); }});
     EXPECT_TRUE(remote.ok()) << remote.status();
@@ -121,7 +121,7 @@ class Pair {
     if (refuses_starts_) return absl::ResourceExhaustedError("no process");
     LinkEnds mine;
     Ends theirs;
-    for (int i = 0; i < kLanes; ++i) {
+    for (int i = 0; i < kWorkerLanes; ++i) {
       int pair[2];
       EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
       mine.lanes.emplace_back(pair[0]);
@@ -339,7 +339,7 @@ TEST(WorkerTest, LanesWorkSideBySideAndNoMoreThanThereAre) {
   CpuDevice device(2);
   Pair pair(&device);
   std::vector<std::thread> threads;
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (int lane = 0; lane < kWorkerLanes; ++lane) {
     auto executor = pair.remote().CreateExecutor();
     ASSERT_TRUE(executor.ok());
     threads.emplace_back([&pair, lane, run = *std::move(executor)] {

@@ -49,7 +49,7 @@ MeasuredRow BrokenRow(const std::string& implementation) {
   return row;
 }
 
-Measurements Of(const std::string& name, std::vector<MeasuredRow> rows) {
+Measurements MeasurementsOf(const std::string& name, std::vector<MeasuredRow> rows) {
   Measurements all{.name = name, .kernel = "softmax", .rows = std::move(rows)};
   for (const MeasuredRow& row : all.rows) all.devices[row.device].device = row.device;
   return all;
@@ -63,13 +63,15 @@ std::map<std::string, std::string> Verdicts(const BenchComparison& comparison) {
 }
 
 TEST(ComparisonTest, VerdictsAreOfTheIntervalsNotOfTheMedians) {
-  const auto comparison = Compare(
-      Of("a", {RowOf("faster", 100, 5), RowOf("slower", 100, 5), RowOf("alike", 100, 15),
-               RowOf("touching", 100, 5), RowOf("unstable", 100, 1), RowOf("unknown", 100, 1),
-               RowOf("broken", 100, 1), RowOf("gone", 100, 1)}),
-      Of("b", {RowOf("faster", 80, 14.9), RowOf("slower", 120, 14.9), RowOf("alike", 120, 15),
-               RowOf("touching", 110, 5), UnstableRow("unstable", 50), UnknownRow("unknown", 50),
-               BrokenRow("broken"), RowOf("new", 100, 1)}));
+  const auto comparison =
+      Compare(MeasurementsOf(
+                  "a", {RowOf("faster", 100, 5), RowOf("slower", 100, 5), RowOf("alike", 100, 15),
+                        RowOf("touching", 100, 5), RowOf("unstable", 100, 1),
+                        RowOf("unknown", 100, 1), RowOf("broken", 100, 1), RowOf("gone", 100, 1)}),
+              MeasurementsOf("b", {RowOf("faster", 80, 14.9), RowOf("slower", 120, 14.9),
+                                   RowOf("alike", 120, 15), RowOf("touching", 110, 5),
+                                   UnstableRow("unstable", 50), UnknownRow("unknown", 50),
+                                   BrokenRow("broken"), RowOf("new", 100, 1)}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_THAT(
       Verdicts(*comparison),
@@ -84,20 +86,22 @@ TEST(ComparisonTest, VerdictsAreOfTheIntervalsNotOfTheMedians) {
 }
 
 TEST(ComparisonTest, RegressionsAreWhatIsSurelySlowerByMoreAndWhatNoLongerRuns) {
-  const auto comparison =
-      Compare(Of("a", {RowOf("slower", 100, 1), RowOf("alike", 100, 50), RowOf("broken", 100, 1)}),
-              Of("b", {RowOf("slower", 110, 1), RowOf("alike", 140, 50), BrokenRow("broken")}));
+  const auto comparison = Compare(
+      MeasurementsOf("a",
+                     {RowOf("slower", 100, 1), RowOf("alike", 100, 50), RowOf("broken", 100, 1)}),
+      MeasurementsOf("b", {RowOf("slower", 110, 1), RowOf("alike", 140, 50), BrokenRow("broken")}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_EQ(comparison->Regressions(5), 2);
   EXPECT_EQ(comparison->Regressions(20), 1);
 }
 
 TEST(ComparisonTest, WhatCantBeJudgedIsMissingOrSlowerWithoutProof) {
-  const auto comparison = Compare(
-      Of("a", {RowOf("gone", 100, 1), RowOf("gone, too", 100, 1), BrokenRow("broken"),
-               RowOf("unstable", 100, 1), RowOf("unknown", 100, 1), RowOf("quick", 100, 1)}),
-      Of("b", {UnstableRow("unstable", 130), UnknownRow("unknown", 130), UnstableRow("quick", 50),
-               RowOf("new", 100, 1)}));
+  const auto comparison =
+      Compare(MeasurementsOf("a", {RowOf("gone", 100, 1), RowOf("gone, too", 100, 1),
+                                   BrokenRow("broken"), RowOf("unstable", 100, 1),
+                                   RowOf("unknown", 100, 1), RowOf("quick", 100, 1)}),
+              MeasurementsOf("b", {UnstableRow("unstable", 130), UnknownRow("unknown", 130),
+                                   UnstableRow("quick", 50), RowOf("new", 100, 1)}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_EQ(comparison->Regressions(5), 0);
   EXPECT_EQ(comparison->NotJudged(5).missing, 2);  // a row that did not run before is not missed
@@ -109,8 +113,9 @@ TEST(ComparisonTest, ARowOfAnUnknownDeviceIsThatOfAnyAmongSeveral) {
   MeasuredRow gpu = RowOf("copy", 10, 1), unknown = RowOf("loop", 100, 1);
   gpu.device = "cuda:0";
   unknown.device = "";
-  const auto comparison = Compare(Of("a", {RowOf("copy", 100, 1), gpu, RowOf("loop", 100, 1)}),
-                                  Of("b", {RowOf("copy", 100, 1), gpu, unknown}));
+  const auto comparison =
+      Compare(MeasurementsOf("a", {RowOf("copy", 100, 1), gpu, RowOf("loop", 100, 1)}),
+              MeasurementsOf("b", {RowOf("copy", 100, 1), gpu, unknown}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_THAT(Verdicts(*comparison),
               ElementsAre(Pair("copy", "no difference seen"), Pair("loop", "no difference seen")));
@@ -118,7 +123,7 @@ TEST(ComparisonTest, ARowOfAnUnknownDeviceIsThatOfAnyAmongSeveral) {
 }
 
 TEST(ComparisonTest, ClocksFromAFileOverflowNothing) {
-  Measurements before = Of("a", {RowOf("copy", 100, 1)});
+  Measurements before = MeasurementsOf("a", {RowOf("copy", 100, 1)});
   Measurements after = before;
   before.devices["cpu"].stamp.set_sm_clock_mhz_max(std::numeric_limits<int32_t>::min());
   after.devices["cpu"].stamp.set_sm_clock_mhz_max(std::numeric_limits<int32_t>::max());
@@ -128,11 +133,13 @@ TEST(ComparisonTest, ClocksFromAFileOverflowNothing) {
 TEST(ComparisonTest, OneDeviceIsComparedWithAnotherSeveralByTheirNames) {
   MeasuredRow gpu = RowOf("copy", 10, 1);
   gpu.device = "cuda:0";
-  auto comparison = Compare(Of("a", {RowOf("copy", 100, 1)}), Of("b", {gpu}));
+  auto comparison =
+      Compare(MeasurementsOf("a", {RowOf("copy", 100, 1)}), MeasurementsOf("b", {gpu}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_THAT(comparison->warnings, ElementsAre("device differs: cpu and cuda:0"));
   EXPECT_THAT(Verdicts(*comparison), ElementsAre(Pair("copy", "faster")));
-  comparison = Compare(Of("a", {RowOf("copy", 100, 1)}), Of("b", {gpu, RowOf("copy", 99, 5)}));
+  comparison = Compare(MeasurementsOf("a", {RowOf("copy", 100, 1)}),
+                       MeasurementsOf("b", {gpu, RowOf("copy", 99, 5)}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_THAT(comparison->warnings, IsEmpty());
   ASSERT_THAT(comparison->rows, SizeIs(2));
@@ -141,7 +148,7 @@ TEST(ComparisonTest, OneDeviceIsComparedWithAnotherSeveralByTheirNames) {
 }
 
 TEST(ComparisonTest, WhatDiffersAroundTheMeasurementsIsAWarning) {
-  Measurements before = Of("a", {RowOf("copy", 100, 1)});
+  Measurements before = MeasurementsOf("a", {RowOf("copy", 100, 1)});
   Measurements after = before;
   before.devices["cpu"].host = after.devices["cpu"].host = "box";
   client::RunStamp& was = before.devices["cpu"].stamp;
@@ -193,12 +200,13 @@ TEST(MeasurementsTest, ConditionsOfADeviceAreThoseOfAllItsPoints) {
 }
 
 TEST(ComparisonTest, OnlyOneKernelAndSomethingInCommon) {
-  Measurements other = Of("b.json", {RowOf("copy", 100, 1)});
+  Measurements other = MeasurementsOf("b.json", {RowOf("copy", 100, 1)});
   other.kernel = "gelu";
-  auto comparison = Compare(Of("a.json", {RowOf("copy", 100, 1)}), other);
+  auto comparison = Compare(MeasurementsOf("a.json", {RowOf("copy", 100, 1)}), other);
   EXPECT_EQ(comparison.status().message(),
             "a.json is of softmax, b.json of gelu: only one kernel's can be compared");
-  comparison = Compare(Of("a.json", {RowOf("copy", 100, 1)}), Of("b.json", {RowOf("x", 1, 0)}));
+  comparison = Compare(MeasurementsOf("a.json", {RowOf("copy", 100, 1)}),
+                       MeasurementsOf("b.json", {RowOf("x", 1, 0)}));
   EXPECT_THAT(comparison.status().message(), HasSubstr("no row in common"));
 }
 

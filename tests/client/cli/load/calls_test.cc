@@ -11,18 +11,16 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/common/tensor_text.h"
 #include "proto/common/half.h"
+#include "tests/client/bytes.h"
 
 namespace warpcall::cli {
 namespace {
 
 using client::Tensor;
+using testing::Bytes;
 using ::testing::HasSubstr;
-using Shape = std::vector<int64_t>;
-
-std::string Bytes(const Tensor& tensor) {
-  return std::string(tensor.data().begin(), tensor.data().end());
-}
 
 template <typename T>
 float Element(const Tensor& tensor, size_t index) {
@@ -55,7 +53,7 @@ Tensor Output(const Shape& shape, DataType type = DataType::kFloat32) {
   return Tensor(type, shape, {data->data(), bytes}, data);
 }
 
-client::Result ResultOf(Tensor output) {
+client::Result ResultWith(Tensor output) {
   client::Result result;
   result.outputs.push_back(std::move(output));
   return result;
@@ -117,11 +115,11 @@ TEST(CheckAnswerTest, ElementwiseKernelsKeepShapeAndType) {
   for (const char* kernel : {"gelu", "softmax"}) {
     const auto made = Make({.kernel = kernel, .shapes = {{2, 3}}, .data_type = DataType::kFloat16});
     const client::Call& call = made.calls[0];
-    EXPECT_TRUE(CheckAnswer(call, ResultOf(Output({2, 3}, DataType::kFloat16))).ok());
-    const absl::Status shape = CheckAnswer(call, ResultOf(Output({3, 2}, DataType::kFloat16)));
+    EXPECT_TRUE(CheckAnswer(call, ResultWith(Output({2, 3}, DataType::kFloat16))).ok());
+    const absl::Status shape = CheckAnswer(call, ResultWith(Output({3, 2}, DataType::kFloat16)));
     EXPECT_EQ(shape.code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(shape.message(), HasSubstr("the shape 3x2 instead of 2x3"));
-    const absl::Status type = CheckAnswer(call, ResultOf(Output({2, 3}, DataType::kBFloat16)));
+    const absl::Status type = CheckAnswer(call, ResultWith(Output({2, 3}, DataType::kBFloat16)));
     EXPECT_THAT(type.message(), HasSubstr("is bfloat16 instead of float16"));
   }
 }
@@ -129,11 +127,11 @@ TEST(CheckAnswerTest, ElementwiseKernelsKeepShapeAndType) {
 TEST(CheckAnswerTest, IdentityReturnsItsInput) {
   const auto made = Make({.kernel = "identity", .shapes = {{8}}});
   const client::Call& call = made.calls[0];
-  EXPECT_TRUE(CheckAnswer(call, ResultOf(call.inputs[0])).ok());
+  EXPECT_TRUE(CheckAnswer(call, ResultWith(call.inputs[0])).ok());
   std::string bytes = Bytes(call.inputs[0]);
   bytes[13] ^= 1;
   const auto wrong = Tensor::Borrow(DataType::kFloat32, {8}, {bytes.data(), bytes.size()});
-  const absl::Status status = CheckAnswer(call, ResultOf(wrong));
+  const absl::Status status = CheckAnswer(call, ResultWith(wrong));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("from byte 13 on"));
 }
@@ -163,27 +161,27 @@ TEST(CheckAnswerTest, MatmulHasTheShapeOfNumpysMatmul) {
         {.kernel = "matmul", .attributes = c.attributes, .shapes = {c.a, c.b}}, kernels, 1);
     ASSERT_TRUE(made.ok()) << made.status();
     const client::Call& call = made->calls[0];
-    EXPECT_TRUE(CheckAnswer(call, ResultOf(Output(c.c))).ok())
-        << CheckAnswer(call, ResultOf(Output(c.c)));
+    EXPECT_TRUE(CheckAnswer(call, ResultWith(Output(c.c))).ok())
+        << CheckAnswer(call, ResultWith(Output(c.c)));
     Shape more = c.c;
     more.back() += 1;
-    EXPECT_FALSE(CheckAnswer(call, ResultOf(Output(more))).ok());
+    EXPECT_FALSE(CheckAnswer(call, ResultWith(Output(more))).ok());
   }
 }
 
 TEST(CheckAnswerTest, AnswersThatCannotBeAreWrongToo) {
   const auto gelu = Make({.kernel = "gelu", .shapes = {{2}}});
   EXPECT_THAT(CheckAnswer(gelu.calls[0], {}).message(), HasSubstr("no output"));
-  client::Result two = ResultOf(Output({2}));
+  client::Result two = ResultWith(Output({2}));
   two.outputs.push_back(Output({2}));
   EXPECT_THAT(CheckAnswer(gelu.calls[0], two).message(), HasSubstr("2 outputs instead of 1"));
   for (const Shapes& shapes : {Shapes{{2, 2}}, Shapes{{2}, {2}}}) {
     const auto matmul = Make({.kernel = "matmul", .shapes = shapes});
-    EXPECT_THAT(CheckAnswer(matmul.calls[0], ResultOf(Output({2, 2}))).message(),
+    EXPECT_THAT(CheckAnswer(matmul.calls[0], ResultWith(Output({2, 2}))).message(),
                 HasSubstr("not two matrices"));
   }
   const auto unknown = Make({.kernel = "unheard_of", .shapes = {{2}}});
-  EXPECT_TRUE(CheckAnswer(unknown.calls[0], ResultOf(Output({9}))).ok());
+  EXPECT_TRUE(CheckAnswer(unknown.calls[0], ResultWith(Output({9}))).ok());
   EXPECT_FALSE(CheckAnswer(unknown.calls[0], {}).ok());
 }
 

@@ -164,7 +164,7 @@ y     gelu    kernel      3  1.00 ms   333 us  33.3%    -
 -     idle    gap         3  30.0 us  10.0 us   1.0%    -
 )";
 
-constexpr char kTwoSteps[] = R"({
+constexpr char kLinearAndGelu[] = R"({
   "steps": [{"name": "h", "kernel": "linear", "inputs": ["x", "w", "b"]},
             {"name": "y", "kernel": "gelu", "inputs": ["h"]}],
   "outputs": ["y", {"name": "h", "keep": true, "label": "hidden"}]
@@ -471,7 +471,7 @@ TEST_F(ProfileCliTest, RandomInputsAreTheServersToMake) {
 TEST_F(ProfileCliTest, OfAGraphEachStepHasItsRows) {
   profile_.Set(StepsOnTheCpu);
   describe_.Set(Moves8Megabytes);
-  const std::string path = Store("two.json", kTwoSteps);
+  const std::string path = Store("two.json", kLinearAndGelu);
   const std::string line =
       absl::StrCat("profile --graph ", path, " --input w=", x_, " --input x=", x_,
                    " --input b=@0a --device cpu --iterations 3");
@@ -507,7 +507,7 @@ TEST_F(ProfileCliTest, OfAGraphEachStepHasItsRows) {
 TEST_F(ProfileCliTest, TwoGraphsStandSideBySide) {
   profile_.Set(StepsOnTheCpu);
   describe_.Set(Moves8Megabytes);
-  const std::string two = Store("two.json", kTwoSteps);
+  const std::string two = Store("two.json", kLinearAndGelu);
   const std::string one = Store("one.json", kOneStep);
   const std::string line = absl::StrCat("profile --graph ", one, " --graph ", two,
                                         " --input x=", x_, " --input w=", x_, " --input b=", x_);
@@ -534,7 +534,7 @@ TEST_F(ProfileCliTest, TwoGraphsStandSideBySide) {
 }
 
 TEST_F(ProfileCliTest, AGraphTakesNoOptionsOfAKernel) {
-  const std::string path = Store("two.json", kTwoSteps);
+  const std::string path = Store("two.json", kLinearAndGelu);
   const std::string graph = absl::StrCat("profile --graph ", path);
   std::vector<std::pair<std::string, std::string>> lines;
   for (const std::string option : {"--shape 8", "--seed 2", "--request", "--implementation cpu",

@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/patience.h"
 #include "tests/client/stalled_peer.h"
 #include "tests/e2e/eventually.h"
 #include "warpcall/client.h"
@@ -22,9 +23,8 @@ namespace {
 using testing::EchoInputs;
 using testing::FakeAnswer;
 using testing::FakeServer;
+using testing::kPatience;
 
-// More than any call here takes, so that a defect fails a test instead of hanging it.
-constexpr absl::Duration kPatience = absl::Seconds(60);
 // Enough for three stripes, and in 64 MiB to fill every socket buffer on the way several times
 // over.
 constexpr size_t kBytes = size_t{3} << 20;

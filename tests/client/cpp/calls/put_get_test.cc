@@ -12,21 +12,17 @@
 #include "absl/time/clock.h"
 #include "client/cpp/residence.h"
 #include "client/cpp/rpc/retry.h"
+#include "tests/client/bytes.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::client {
 namespace {
 
+using testing::Bytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const Tensor kTensor = Tensor::FromFloats({2, 3}, {1, 2, 3, 4, 5, 6});
-
-std::string TextOf(const std::vector<Piece>& message) {
-  std::string text;
-  for (const Piece& piece : message) text.append(piece.bytes.data(), piece.bytes.size());
-  return text;
-}
 
 absl::Status Handle(const google::protobuf::Message& message, StreamHandler* session) {
   const std::string bytes = message.SerializeAsString();
@@ -38,19 +34,19 @@ TEST(PutSessionTest, SendsTheHeaderThenTheBytes) {
   PutSession session(kTensor, EncodePutHeader(kTensor, {.device = "cpu", .label = "w"}), 16,
                      nullptr);
   v1::PutRequest request;
-  ASSERT_TRUE(request.ParseFromString(TextOf(*session.NextMessage())));
+  ASSERT_TRUE(request.ParseFromString(Bytes(*session.NextMessage())));
   EXPECT_EQ(request.header().device(), "cpu");
   EXPECT_EQ(request.header().label(), "w");
   EXPECT_THAT(request.header().tensor().shape(), ElementsAre(2, 3));
   EXPECT_EQ(request.header().tensor().data(), "");
   std::string data;
   for (const size_t bytes : {16u, 8u}) {
-    ASSERT_TRUE(request.ParseFromString(TextOf(*session.NextMessage())));
+    ASSERT_TRUE(request.ParseFromString(Bytes(*session.NextMessage())));
     EXPECT_EQ(request.chunk().offset(), static_cast<int64_t>(data.size()));
     EXPECT_EQ(request.chunk().data().size(), bytes);
     data += request.chunk().data();
   }
-  EXPECT_EQ(data, std::string(kTensor.data().data(), kTensor.data().size()));
+  EXPECT_EQ(data, Bytes(kTensor));
   EXPECT_TRUE(session.NextMessage()->empty());
 
   EXPECT_THAT(session.TakePlaced().status().ToString(), HasSubstr("without an answer"));
@@ -74,8 +70,7 @@ class GetSessionTest : public ::testing::Test {
   absl::Status Chunk(int64_t offset, size_t bytes) {
     v1::GetResponse response;
     response.mutable_chunk()->set_offset(offset);
-    response.mutable_chunk()->set_data(std::string(kTensor.data().data(), kTensor.data().size())
-                                           .substr(static_cast<size_t>(offset), bytes));
+    response.mutable_chunk()->set_data(Bytes(kTensor).substr(static_cast<size_t>(offset), bytes));
     return Handle(response, &session_);
   }
 
@@ -84,7 +79,7 @@ class GetSessionTest : public ::testing::Test {
 
 TEST_F(GetSessionTest, AsksOnceAndPutsTheBytesInTheirPlaces) {
   v1::GetRequest request;
-  ASSERT_TRUE(request.ParseFromString(TextOf(*session_.NextMessage())));
+  ASSERT_TRUE(request.ParseFromString(Bytes(*session_.NextMessage())));
   EXPECT_EQ(request.handle(), "0a");
   EXPECT_TRUE(session_.NextMessage()->empty());
   EXPECT_THAT(session_.TakeTensor().status().ToString(), HasSubstr("without an answer"));

@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/client/bytes.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/patience.h"
 #include "warpcall/client.h"
 
 namespace warpcall::client {
@@ -24,11 +26,11 @@ using testing::EchoStream;
 using ::testing::ElementsAre;
 using testing::FakeServer;
 using ::testing::HasSubstr;
+using testing::kMiB;
+using testing::kPatience;
 using testing::ServerStream;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr int64_t kKiB = 1024;
-constexpr size_t kMiB = size_t{1} << 20;
 
 v1::ExecuteStreamResponse HeaderOf(const v1::ExecuteRequest& request) {
   v1::ExecuteStreamResponse message;
@@ -63,7 +65,7 @@ std::vector<char> RandomBytes(size_t bytes) {
 }
 
 // Floats, borrowed from `bytes`.
-Tensor Over(const std::vector<char>& bytes) {
+Tensor FloatsOver(const std::vector<char>& bytes) {
   return Tensor::Borrow(DataType::kFloat32, {static_cast<int64_t>(bytes.size() / 4)}, bytes);
 }
 
@@ -90,7 +92,7 @@ TEST(ExecuteStreamTest, SendsEveryFieldAndTakesInputsInStep) {
   const std::vector<char> large = RandomBytes(400'004), small = RandomBytes(200'002);
   const auto result = client.ExecuteStream(
       Call{.kernel = "matmul",
-           .inputs = {Over(large), Tensor::Borrow(DataType::kBFloat16, {100'001, 1}, small)},
+           .inputs = {FloatsOver(large), Tensor::Borrow(DataType::kBFloat16, {100'001, 1}, small)},
            .attributes = {{"axis", int64_t{-1}}},
            .options = {.implementation = "row", .device = "cpu", .request_id = "r-9"}});
   ASSERT_TRUE(result.ok()) << result.status();
@@ -144,8 +146,8 @@ TEST(ExecuteStreamTest, WhatPartsMayShareIsSentFirst) {
   Client client(server.address(), {.timeout = kPatience, .chunk_bytes = 10 * kKiB});
   const std::vector<char> large = RandomBytes(100'000), small = RandomBytes(4'000);
   const std::vector<char> middle = RandomBytes(30'000);
-  const auto result = client.ExecuteStream(
-      Call{.kernel = "kernel", .inputs = {Over(large), Over(middle), Over(small)}});
+  const auto result = client.ExecuteStream(Call{
+      .kernel = "kernel", .inputs = {FloatsOver(large), FloatsOver(middle), FloatsOver(small)}});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented) << result.status();
   std::vector<int32_t> expected = {2};
   expected.insert(expected.end(), 3, 1);
@@ -159,7 +161,8 @@ TEST(ExecuteStreamTest, SendsAndReceivesAtOnce) {
   Client client(server.address(), {.timeout = kPatience});
   // More than connection and flow control hold: without reading, writing would never end.
   const std::vector<char> bytes = RandomBytes(64 * kMiB);
-  const auto result = client.ExecuteStream(Call{.kernel = "identity", .inputs = {Over(bytes)}});
+  const auto result =
+      client.ExecuteStream(Call{.kernel = "identity", .inputs = {FloatsOver(bytes)}});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->outputs[0].data() == absl::MakeConstSpan(bytes));
 }
@@ -238,7 +241,7 @@ TEST(ExecuteStreamTest, ACallbacksErrorEndsTheCall) {
   });
   Client client(server.address(), {.timeout = kPatience});
   const auto from_half = [&](int64_t offset) {
-    return offset >= static_cast<int64_t>(kMiB) ? refusal : absl::OkStatus();
+    return offset >= kMiB ? refusal : absl::OkStatus();
   };
   VectorCall reading;
   reading.fail_read = from_half;
@@ -319,7 +322,8 @@ TEST(ExecuteStreamTest, TheServersRefusalIsItsWordAndIsNotRetried) {
   Client client(server.address(), {.timeout = kPatience});
   // Large: the refusal comes while it is being sent. Borrowed: nobody reads it afterwards.
   auto bytes = std::make_unique<std::vector<char>>(64 * kMiB, 'x');
-  const auto result = client.ExecuteStream(Call{.kernel = "identity", .inputs = {Over(*bytes)}});
+  const auto result =
+      client.ExecuteStream(Call{.kernel = "identity", .inputs = {FloatsOver(*bytes)}});
   bytes.reset();
   EXPECT_EQ(result.status(), absl::UnavailableError("the device was lost"));
   EXPECT_EQ(server.execute_streams(), 1);

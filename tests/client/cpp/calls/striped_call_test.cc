@@ -14,7 +14,9 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "tests/client/bytes.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/patience.h"
 #include "tests/e2e/eventually.h"
 #include "warpcall/client.h"
 
@@ -27,9 +29,8 @@ using testing::ExecuteHandler;
 using testing::FakeAnswer;
 using testing::FakeServer;
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kPatience = absl::Seconds(60);
-constexpr int64_t kMiB = int64_t{1} << 20;
+using testing::kMiB;
+using testing::kPatience;
 
 size_t ElementBytesOf(const v1::Tensor& tensor) {
   return ElementBytes(static_cast<DataType>(tensor.data_type()));

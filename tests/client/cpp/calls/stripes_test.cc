@@ -7,13 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "tests/client/bytes.h"
+
 namespace warpcall::client {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-constexpr int64_t kMiB = int64_t{1} << 20;
+using testing::kMiB;
 
 KernelInfo Kernel(Independence independence) {
   KernelInfo kernel;

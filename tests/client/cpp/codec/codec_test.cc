@@ -26,7 +26,7 @@ std::string Response(v1::DataType type, std::vector<int64_t> shape, size_t bytes
   return response.SerializeAsString();
 }
 
-std::string Refusal(const std::string& bytes) {
+std::string RefusalOf(const std::string& bytes) {
   const auto result = Decode(bytes);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
   return std::string(result.status().message());
@@ -65,13 +65,13 @@ TEST(EncodeCallTest, ACallWithoutInputsIsStillARequest) {
 }
 
 TEST(DecodeResultTest, RefusesTensorsThatContradictThemselves) {
-  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {2, 3}, 23)),
+  EXPECT_THAT(RefusalOf(Response(v1::DATA_TYPE_FLOAT32, {2, 3}, 23)),
               HasSubstr("23 bytes instead of 24"));
-  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {0, 3}, 4)), HasSubstr("instead of 0"));
-  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_UNSPECIFIED, {1}, 4)), HasSubstr("data type 0"));
-  EXPECT_THAT(Refusal(Response(static_cast<v1::DataType>(9), {1}, 4)), HasSubstr("data type 9"));
-  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {-1}, 4)), HasSubstr("negative"));
-  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {int64_t{1} << 40, int64_t{1} << 40}, 0)),
+  EXPECT_THAT(RefusalOf(Response(v1::DATA_TYPE_FLOAT32, {0, 3}, 4)), HasSubstr("instead of 0"));
+  EXPECT_THAT(RefusalOf(Response(v1::DATA_TYPE_UNSPECIFIED, {1}, 4)), HasSubstr("data type 0"));
+  EXPECT_THAT(RefusalOf(Response(static_cast<v1::DataType>(9), {1}, 4)), HasSubstr("data type 9"));
+  EXPECT_THAT(RefusalOf(Response(v1::DATA_TYPE_FLOAT32, {-1}, 4)), HasSubstr("negative"));
+  EXPECT_THAT(RefusalOf(Response(v1::DATA_TYPE_FLOAT32, {int64_t{1} << 40, int64_t{1} << 40}, 0)),
               HasSubstr("int64"));
 }
 
@@ -86,8 +86,8 @@ std::string Outputs(int count) {
 }
 
 TEST(DecodeResultTest, RefusesNoOutputsAndMoreThanAnyKernelHas) {
-  EXPECT_THAT(Refusal(Outputs(0)), HasSubstr("0 outputs; a kernel has 1 to 64"));
-  EXPECT_THAT(Refusal(Outputs(65)), HasSubstr("65 outputs; a kernel has 1 to 64"));
+  EXPECT_THAT(RefusalOf(Outputs(0)), HasSubstr("0 outputs; a kernel has 1 to 64"));
+  EXPECT_THAT(RefusalOf(Outputs(65)), HasSubstr("65 outputs; a kernel has 1 to 64"));
   EXPECT_EQ(Decode(Outputs(64)).value().outputs.size(), 64u);
 }
 

@@ -5,19 +5,15 @@
 
 #include <string>
 
+#include "tests/client/bytes.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::client {
 namespace {
 
+using testing::Bytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string TextOf(const std::vector<Piece>& message) {
-  std::string text;
-  for (const Piece& piece : message) text.append(piece.bytes.data(), piece.bytes.size());
-  return text;
-}
 
 TEST(EncodeGraphTest, EveryFieldReachesProtobuf) {
   const Tensor x = Tensor::FromFloats({2, 3}, {1, 2, 3, 4, 5, 6});
@@ -39,12 +35,12 @@ TEST(EncodeGraphTest, EveryFieldReachesProtobuf) {
       .request_id = "an id",
       .step_times = true};
   v1::ExecuteGraphRequest message;
-  ASSERT_TRUE(message.ParseFromString(TextOf(EncodeGraph(request, nullptr))));
+  ASSERT_TRUE(message.ParseFromString(Bytes(EncodeGraph(request, nullptr))));
   ASSERT_EQ(message.inputs_size(), 4);
   EXPECT_EQ(message.inputs(0).name(), "x");
   EXPECT_EQ(message.inputs(0).tensor().data_type(), v1::DATA_TYPE_FLOAT32);
   EXPECT_THAT(message.inputs(0).tensor().shape(), ElementsAre(2, 3));
-  EXPECT_EQ(message.inputs(0).tensor().data(), std::string(x.data().data(), x.data().size()));
+  EXPECT_EQ(message.inputs(0).tensor().data(), Bytes(x));
   EXPECT_EQ(message.inputs(1).name(), "w");
   EXPECT_EQ(message.inputs(1).tensor().handle(), "0a");
   EXPECT_EQ(message.inputs(2).name(), "e");

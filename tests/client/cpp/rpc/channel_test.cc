@@ -48,9 +48,9 @@ TEST(ChannelTest, AWaitForALockWhileConnectingFailsNoConnection) {
 
 // 0 and less would end a connection with its first look at it.
 TEST(ChannelTest, AStallTimeoutIsWithinWhatGrpcTakes) {
-  constexpr int kNever = std::numeric_limits<int>::max();
-  EXPECT_EQ(KeepaliveTimeoutMs(absl::InfiniteDuration()), kNever);
-  EXPECT_EQ(KeepaliveTimeoutMs(absl::Hours(24 * 40)), kNever);
+  constexpr int kNeverMs = std::numeric_limits<int>::max();
+  EXPECT_EQ(KeepaliveTimeoutMs(absl::InfiniteDuration()), kNeverMs);
+  EXPECT_EQ(KeepaliveTimeoutMs(absl::Hours(24 * 40)), kNeverMs);
   EXPECT_EQ(KeepaliveTimeoutMs(absl::Seconds(20)), 20'000);
   EXPECT_EQ(KeepaliveTimeoutMs(absl::Nanoseconds(1)), 1);
   for (const absl::Duration none : {absl::ZeroDuration(), -absl::Seconds(1)}) {

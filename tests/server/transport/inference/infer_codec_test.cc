@@ -21,7 +21,7 @@ grpc::ByteBuffer ToBuffer(const std::string& bytes, size_t piece) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-std::string Join(const InputPieces& pieces) {
+std::string JoinPieces(const InputPieces& pieces) {
   std::string joined;
   for (const absl::Span<const char>& piece : pieces) joined.append(piece.data(), piece.size());
   return joined;
@@ -68,7 +68,7 @@ class InferCodecTest : public ::testing::Test {
     const absl::StatusOr<JobInputs> inputs = codec.Inputs(op, problem_);
     if (!inputs.ok()) return inputs.status();
     std::vector<std::string> data;
-    for (const InputPieces& pieces : *inputs) data.push_back(Join(pieces));
+    for (const InputPieces& pieces : *inputs) data.push_back(JoinPieces(pieces));
     codec.ReleaseInputs();
     residents_.Lose(0, ++losses_);  // takes all names
     held_bytes_ = residents_.usage(0).bytes;

@@ -20,7 +20,7 @@ InferParameter Whole(int64_t value) {
   return parameter;
 }
 
-InferParameter Text(const std::string& value) {
+InferParameter TextParameter(const std::string& value) {
   InferParameter parameter;
   parameter.set_string_param(value);
   return parameter;
@@ -49,7 +49,7 @@ TEST(ReadCallParameters, TimeoutsAreMicroseconds) {
 }
 
 TEST(ReadAttributes, LeaveOutWhatIsTheCallsOwn) {
-  Parameters parameters = With("axis", Text("-2"));
+  Parameters parameters = With("axis", TextParameter("-2"));
   for (const char* const name : {"implementation", "device", "timeout", "priority", "sequence_id"})
     parameters[name] = Whole(0);
   const auto attributes = ReadAttributes(parameters, SoftmaxOp());
@@ -64,8 +64,8 @@ TEST(ReadAttributes, RefusesNumbersThatDoNotFit) {
   large.set_uint64_param(uint64_t{1} << 63);
   InferParameter real;
   real.set_double_param(1);
-  for (const InferParameter& wrong :
-       {large, real, Text(""), Text("1x"), Text("9223372036854775808"), InferParameter()}) {
+  for (const InferParameter& wrong : {large, real, TextParameter(""), TextParameter("1x"),
+                                      TextParameter("9223372036854775808"), InferParameter()}) {
     const absl::Status status = ReadAttributes(With("axis", wrong), SoftmaxOp()).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << wrong.DebugString();
     EXPECT_THAT(status.message(), HasSubstr("axis"));
@@ -75,7 +75,7 @@ TEST(ReadAttributes, RefusesNumbersThatDoNotFit) {
 TEST(ReadRegionUse, NeedsASizeAndTakesNothingNegative) {
   Parameters parameters;
   EXPECT_FALSE(ReadRegionUse(parameters)->has_value());
-  parameters["shared_memory_region"] = Text("r");
+  parameters["shared_memory_region"] = TextParameter("r");
   EXPECT_THAT(ReadRegionUse(parameters).status().message(),
               HasSubstr("without shared_memory_byte_size"));
   parameters["shared_memory_byte_size"] = Whole(64);
