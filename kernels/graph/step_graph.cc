@@ -85,9 +85,13 @@ void StepGraph::PlaceIntermediates() {
 
 std::shared_ptr<const StepGraph> StepGraph::With(absl::Span<const Row* const> rows) const {
   WARPCALL_CHECK(rows.size() == steps_.size(), rows.size(), steps_.size());
+  const absl::MutexLock lock(&mutex_);
+  const auto runs = [](const Step& step, const Row* row) { return step.row == row; };
+  if (with_rows_ != nullptr && absl::c_equal(with_rows_->steps_, rows, runs)) return with_rows_;
   std::vector<Step> steps = steps_;
   for (size_t i = 0; i < steps.size(); ++i) steps[i].row = rows[i];
-  return std::make_shared<const StepGraph>(std::move(steps), outputs_, times_steps_);
+  with_rows_ = std::make_shared<const StepGraph>(std::move(steps), outputs_, times_steps_);
+  return with_rows_;
 }
 
 Work StepGraph::work() const {

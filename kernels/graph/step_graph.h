@@ -7,7 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "kernels/op.h"
 #include "kernels/registry.h"
@@ -34,7 +36,7 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
-// Immutable; equal graphs do the same.
+// Equal graphs do the same. Immutable for its callers, and thread-safe.
 class StepGraph {
  public:
   // REQUIRES: every step and every output refers to what there is, a step to earlier steps alone;
@@ -54,15 +56,17 @@ class StepGraph {
   size_t OffsetOf(int step) const { return places_[static_cast<size_t>(step)].offset; }
   size_t arena_bytes() const { return arena_bytes_; }
 
-  // Returns a graph of the same steps, which `rows` run.
+  // Returns a graph of the same steps, which `rows` run: the one that it returned last, if these
+  // rows ran its steps too.
   std::shared_ptr<const StepGraph> With(absl::Span<const Row* const> rows) const;
   // Sum of the steps' work.
   Work work() const;
 
   size_t hash() const { return hash_; }
   bool operator==(const StepGraph& other) const {
-    return hash_ == other.hash_ && times_steps_ == other.times_steps_ &&
-           outputs_ == other.outputs_ && steps_ == other.steps_;
+    return this == &other ||
+           (hash_ == other.hash_ && times_steps_ == other.times_steps_ &&
+            outputs_ == other.outputs_ && steps_ == other.steps_);
   }
 
  private:
@@ -80,6 +84,8 @@ class StepGraph {
   std::vector<Place> places_;  // by step
   size_t arena_bytes_ = 0;
   size_t hash_ = 0;
+  mutable absl::Mutex mutex_;
+  mutable std::shared_ptr<const StepGraph> with_rows_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The problem of a graph whose inputs are `inputs`.

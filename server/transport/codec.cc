@@ -61,15 +61,6 @@ TensorSpec SpecOf(const v1::Tensor& tensor) {
   return spec;
 }
 
-// Gives the input the type and the shape of `content`, unless it has them.
-absl::Status Complete(absl::string_view label, const ResidentContent& content, v1::Tensor* input) {
-  if (input->data_type() != v1::DATA_TYPE_UNSPECIFIED || !input->shape().empty())
-    RETURN_IF_ERROR(CheckStated(label, SpecOf(*input), content));
-  input->set_data_type(static_cast<v1::DataType>(content.spec().data_type));
-  input->mutable_shape()->Assign(content.spec().dims.begin(), content.spec().dims.end());
-  return absl::OkStatus();
-}
-
 // `inputs`: of Tensor or TensorSpec.
 template <typename Inputs>
 absl::StatusOr<Problem> ProblemOf(
@@ -121,11 +112,14 @@ void ExecuteCodec::ReleaseInputs() {
 
 absl::Status ExecuteCodec::FindResidents(Residents* residents, absl::string_view owner) {
   absl::InlinedVector<NamedInput, 4> inputs;
-  for (v1::Tensor& input : *header_->mutable_inputs()) {
+  for (const v1::Tensor& input : header_->inputs()) {
     const size_t i = inputs.size();
     inputs.push_back({InputLabel(i), &input, i < input_count() ? data(i).size : 0});
   }
   ASSIGN_OR_RETURN(residents_, UseHandles({residents, owner}, inputs));
+  for (size_t i = 0; i < residents_.size(); ++i)
+    RETURN_IF_ERROR(CompleteSpec(inputs[i].label, residents_[i],
+                                 header_->mutable_inputs(static_cast<int>(i))));
   return absl::OkStatus();
 }
 
@@ -138,12 +132,17 @@ absl::StatusOr<std::vector<ResidentUse>> UseHandles(const HandleOwner& owner,
           absl::StrCat(input.label, " has both a handle and ", input.data_bytes, " bytes of data"));
     handles.push_back(input.tensor->handle());
   }
-  std::vector<ResidentUse> uses;
-  ASSIGN_OR_RETURN(uses, owner.residents->Use(owner.name, handles));
-  for (size_t i = 0; i < uses.size(); ++i)
-    if (const ResidentContentPtr content = uses[i].content(); content != nullptr)
-      RETURN_IF_ERROR(Complete(inputs[i].label, *content, inputs[i].tensor));
-  return uses;
+  return owner.residents->Use(owner.name, handles);
+}
+
+absl::Status CompleteSpec(absl::string_view label, const ResidentUse& use, v1::Tensor* input) {
+  const ResidentContentPtr content = use.content();
+  if (content == nullptr) return absl::OkStatus();
+  if (input->data_type() != v1::DATA_TYPE_UNSPECIFIED || !input->shape().empty())
+    RETURN_IF_ERROR(CheckStated(label, SpecOf(*input), *content));
+  input->set_data_type(static_cast<v1::DataType>(content->spec().data_type));
+  input->mutable_shape()->Assign(content->spec().dims.begin(), content->spec().dims.end());
+  return absl::OkStatus();
 }
 
 absl::Status CheckDataBytes(absl::string_view label, size_t bytes, const TensorSpec& spec) {

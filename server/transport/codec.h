@@ -76,18 +76,20 @@ absl::StatusOr<TensorSpec> ToTensorSpec(const v1::Tensor& tensor, absl::string_v
 // An input of a message. `label` opens messages about it.
 struct NamedInput {
   std::string label;
-  v1::Tensor* tensor;
+  const v1::Tensor* tensor;
   size_t data_bytes;  // of its data, which are not in `tensor`
 };
 struct HandleOwner {
   Residents* residents;
   absl::string_view name;
 };
-// Finds the owner's tensors that inputs name by handle, and gives these inputs their types and
-// shapes. INVALID_ARGUMENT where such an input has data, or another type or shape; NOT_FOUND as
-// Residents::Use.
+// Finds the owner's tensors that inputs name by handle. INVALID_ARGUMENT where such an input has
+// data; NOT_FOUND as Residents::Use.
 absl::StatusOr<std::vector<ResidentUse>> UseHandles(const HandleOwner& owner,
                                                     absl::Span<const NamedInput> inputs);
+// Gives an input the type and the shape of its tensor that stays; does nothing for other inputs.
+// INVALID_ARGUMENT where the input has other ones. `label` opens the message.
+absl::Status CompleteSpec(absl::string_view label, const ResidentUse& use, v1::Tensor* input);
 // INVALID_ARGUMENT where `spec` takes another number of bytes. `label` opens the message.
 absl::Status CheckDataBytes(absl::string_view label, size_t bytes, const TensorSpec& spec);
 

@@ -40,7 +40,7 @@ absl::Status ReadGraphOf(const ExecuteDeps& deps, v1::DescribeRequest* message, 
         "graph has its own");
   const std::string bytes = message->graph().SerializeAsString();
   const wire::Bytes fragment = bytes;
-  GraphCodec codec(deps.registry);
+  GraphCodec codec(deps.registry, nullptr);
   RETURN_IF_ERROR(codec.Decode(absl::MakeConstSpan(&fragment, 1)));
   for (int i = 0; i < codec.header().inputs_size(); ++i)
     if (const size_t size = codec.split().tensor_data[static_cast<size_t>(i)].size; size > 0)

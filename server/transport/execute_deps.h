@@ -15,6 +15,7 @@
 #include "server/inspect/inspector.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/open_streams.h"
+#include "server/transport/recent_graphs.h"
 
 namespace warpcall {
 
@@ -100,6 +101,7 @@ struct ExecuteDeps {
   CallLimits limits = {};
   ServerParts parts = {};
   OpenCalls calls = {};
+  RecentGraphs graphs = {};
 };
 
 }  // namespace warpcall

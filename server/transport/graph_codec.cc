@@ -22,7 +22,11 @@ absl::Status GraphCodec::Decode(const grpc::ByteBuffer& message) {
 
 absl::Status GraphCodec::Decode(absl::Span<const wire::Bytes> fragments) {
   RETURN_IF_ERROR(wire::SplitGraph(fragments, &split_));
-  if (!header_.ParseFromString(split_.header))
+  if (recent_ != nullptr) header_ = recent_->Find(split_.header);
+  if (header_ != nullptr) return absl::OkStatus();
+  read_ = std::make_shared<GraphHeader>();
+  header_ = read_;
+  if (!read_->message.ParseFromString(split_.header))
     return absl::InvalidArgumentError(
         "the message is not a valid ExecuteGraphRequest: protobuf cannot parse its fields");
   return absl::OkStatus();
@@ -34,37 +38,50 @@ void GraphCodec::ReleaseInputs() {
 }
 
 absl::Status GraphCodec::FindResidents(Residents* residents, absl::string_view owner) {
-  // First, so that every later message may name inputs and steps.
-  GraphWishes wishes;
-  ASSIGN_OR_RETURN(wishes, ReadGraphWishes(header_, registry_));
-  steps_ = std::move(wishes.steps);
-  keeps_ = std::move(wishes.keeps);
-  std::vector<NamedInput> inputs;
-  for (v1::GraphInput& input : *header_.mutable_inputs()) {
-    labels_.push_back(GraphInputLabel(input.name()));
-    inputs.push_back(
-        {labels_.back(), input.mutable_tensor(), split_.tensor_data[inputs.size()].size});
+  if (read_ != nullptr) {
+    // First, so that every later message may name inputs and steps.
+    GraphWishes wishes;
+    ASSIGN_OR_RETURN(wishes, ReadGraphWishes(read_->message, registry_));
+    read_->steps = std::move(wishes.steps);
+    read_->keeps = std::move(wishes.keeps);
+    for (const v1::GraphInput& input : read_->message.inputs())
+      read_->labels.push_back(GraphInputLabel(input.name()));
   }
+  std::vector<NamedInput> inputs;
+  for (const v1::GraphInput& input : header_->message.inputs())
+    inputs.push_back({header_->labels[inputs.size()], &input.tensor(),
+                      split_.tensor_data[inputs.size()].size});
   ASSIGN_OR_RETURN(residents_, UseHandles({residents, owner}, inputs));
+  for (size_t i = 0; read_ != nullptr && i < residents_.size(); ++i)
+    RETURN_IF_ERROR(
+        CompleteSpec(inputs[i].label, residents_[i],
+                     read_->message.mutable_inputs(static_cast<int>(i))->mutable_tensor()));
   return absl::OkStatus();
 }
 
 absl::StatusOr<CallSpec> GraphCodec::Spec() {
-  return CallSpec{.device = header_.device(),
-                  .request_id = header_.request_id(),
+  return CallSpec{.device = header_->message.device(),
+                  .request_id = header_->message.request_id(),
                   .residents = std::move(residents_),
-                  .input_labels = labels_,
-                  .steps = steps_,
-                  .keeps = std::move(keeps_)};
+                  .input_labels = header_->labels,
+                  .steps = header_->steps,
+                  .keeps = header_->keeps};
 }
 
 absl::StatusOr<ChosenGraph> GraphCodec::ReadChosen(const DeviceProperties& device) {
-  for (const v1::GraphInput& input : header_.inputs())
-    labels_.push_back(GraphInputLabel(input.name()));
-  return ReadChosenGraph(registry_, device, &header_);
+  WARPCALL_CHECK(read_ != nullptr);
+  for (const v1::GraphInput& input : read_->message.inputs())
+    read_->labels.push_back(GraphInputLabel(input.name()));
+  return ReadChosenGraph(registry_, device, &read_->message);
 }
 
-absl::StatusOr<Problem> GraphCodec::ToProblem(const Op&) { return ReadGraph(header_, steps_); }
+absl::StatusOr<Problem> GraphCodec::ToProblem(const Op&) {
+  if (read_ != nullptr) {
+    ASSIGN_OR_RETURN(read_->problem, ReadGraph(read_->message, read_->steps));
+    if (recent_ != nullptr) recent_->Keep(split_.header, std::move(read_));
+  }
+  return header_->problem;
+}
 
 absl::StatusOr<JobInputs> GraphCodec::Inputs(const Op&, const Problem& problem) {
   JobInputs inputs;
@@ -72,8 +89,8 @@ absl::StatusOr<JobInputs> GraphCodec::Inputs(const Op&, const Problem& problem) 
                  split_.tensor_data.size());
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     inputs.push_back(split_.tensor_data[i].pieces);
-    if (!header_.inputs(static_cast<int>(i)).tensor().handle().empty()) continue;
-    RETURN_IF_ERROR(CheckDataBytes(labels_[i], split_.tensor_data[i].size, problem.inputs[i]));
+    if (!header_->message.inputs(static_cast<int>(i)).tensor().handle().empty()) continue;
+    RETURN_IF_ERROR(CheckDataBytes(header_->labels[i], split_.tensor_data[i].size, problem.inputs[i]));
   }
   return inputs;
 }
@@ -84,12 +101,12 @@ absl::Status GraphCodec::Encode(Request* request, StagingBuffers outputs,
   request->StopClock();
   v1::ExecuteGraphResponse rest;
   const RequestTrace& trace = request->trace();
-  WARPCALL_CHECK(trace.graph != nullptr && trace.graph->launches.size() == steps_.size());
+  WARPCALL_CHECK(trace.graph != nullptr && trace.graph->launches.size() == header_->steps.size());
   const StepGraph& graph = *trace.graph->graph;
-  for (size_t i = 0; i < steps_.size(); ++i) {
+  for (size_t i = 0; i < header_->steps.size(); ++i) {
     v1::GraphStepResult& result = *rest.add_steps();
     const Step& step = graph.steps()[i];
-    result.set_name(steps_[i].name);
+    result.set_name(header_->steps[i].name);
     result.set_implementation(FamilyName(step.row->implementation.family));
     if (graph.times_steps() && i < trace.graph->step_ns.size())
       result.set_kernel_ns(trace.graph->step_ns[i]);

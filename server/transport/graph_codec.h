@@ -3,8 +3,7 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
-#include <optional>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +13,7 @@
 #include "proto/wire/tensor_split.h"
 #include "server/transport/call_codec.h"
 #include "server/transport/graph_request.h"
+#include "server/transport/recent_graphs.h"
 #include "server/transport/slices.h"
 #include "warpcall/v1/warpcall.pb.h"
 
@@ -22,8 +22,9 @@ namespace warpcall {
 // As ExecuteCodec: everything but tensor data is parsed, tensor data stay where gRPC received them.
 class GraphCodec final : public CallCodec {
  public:
-  // `registry` outlives it.
-  explicit GraphCodec(const Registry* registry) : registry_(*registry) {}
+  // Both outlive it. `recent` may be null: the message is read whatever came before.
+  GraphCodec(const Registry* registry, RecentGraphs* recent)
+      : registry_(*registry), recent_(recent) {}
 
   const char* method() const override { return "ExecuteGraph"; }
   absl::Status Decode(const grpc::ByteBuffer& message) override;
@@ -40,18 +41,17 @@ class GraphCodec final : public CallCodec {
 
   // In place of FindResidents, Spec and ToProblem: ReadChosenGraph of the message.
   absl::StatusOr<ChosenGraph> ReadChosen(const DeviceProperties& device);
-  const v1::ExecuteGraphRequest& header() const { return header_; }
+  const v1::ExecuteGraphRequest& header() const { return header_->message; }
   const wire::SplitMessage& split() const { return split_; }
 
  private:
   const Registry& registry_;
-  v1::ExecuteGraphRequest header_;
+  RecentGraphs* const recent_;
   Slices slices_;
   wire::SplitMessage split_;
-  std::vector<std::string> labels_;  // by input
+  std::shared_ptr<GraphHeader> read_;  // null: the header is that of a recent request
+  std::shared_ptr<const GraphHeader> header_;
   std::vector<ResidentUse> residents_;
-  std::vector<StepQuestion> steps_;
-  std::vector<std::optional<Residents::Terms>> keeps_;
 };
 
 }  // namespace warpcall

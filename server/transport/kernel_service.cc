@@ -160,7 +160,7 @@ KernelService::Reactor* KernelService::ExecuteGraph(Context* context,
                                                     const grpc::ByteBuffer* request,
                                                     grpc::ByteBuffer* response) {
   return UnaryCall::Start(deps_, {context, request, response},
-                          std::make_unique<GraphCodec>(deps_->registry));
+                          std::make_unique<GraphCodec>(deps_->registry, &deps_->graphs));
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KernelService::ExecuteStream(

@@ -37,7 +37,7 @@ struct ProfileParts {
 
 // A profile's request, taken apart: tensors stay where they are.
 struct CheckedProfile {
-  explicit CheckedProfile(const Registry& registry) : graph(&registry) {}
+  explicit CheckedProfile(const Registry& registry) : graph(&registry, nullptr) {}
 
   CallCodec& codec() { return is_graph ? static_cast<CallCodec&>(graph) : request; }
   const wire::SplitMessage& split() const { return is_graph ? graph.split() : request.split(); }
