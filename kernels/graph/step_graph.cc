@@ -45,6 +45,7 @@ StepGraph::StepGraph(std::vector<Step> steps, std::vector<int> outputs, bool tim
                      i, value.index);
       if (!value.is_input) places_[static_cast<size_t>(value.index)].last_use = static_cast<int>(i);
     }
+    works_.push_back(step.op->work(step.problem));
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
     WARPCALL_CHECK(outputs_[i] >= 0 && static_cast<size_t>(outputs_[i]) < steps_.size(), i);
@@ -96,8 +97,7 @@ std::shared_ptr<const StepGraph> StepGraph::With(absl::Span<const Row* const> ro
 
 Work StepGraph::work() const {
   Work sum;
-  for (const Step& step : steps_) {
-    const Work work = step.op->work(step.problem);
+  for (const Work& work : works_) {
     sum.bytes = SaturatingAdd(sum.bytes, work.bytes);
     sum.flops = SaturatingAdd(sum.flops, work.flops);
   }

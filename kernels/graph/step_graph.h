@@ -59,6 +59,7 @@ class StepGraph {
   // Returns a graph of the same steps, which `rows` run: the one that it returned last, if these
   // rows ran its steps too.
   std::shared_ptr<const StepGraph> With(absl::Span<const Row* const> rows) const;
+  const Work& WorkOf(size_t step) const { return works_[step]; }
   // Sum of the steps' work.
   Work work() const;
 
@@ -82,6 +83,7 @@ class StepGraph {
   std::vector<int> outputs_;
   bool times_steps_;
   std::vector<Place> places_;  // by step
+  std::vector<Work> works_;    // by step
   size_t arena_bytes_ = 0;
   size_t hash_ = 0;
   mutable absl::Mutex mutex_;

@@ -14,7 +14,7 @@ using StaysThere = absl::FunctionRef<bool(size_t number)>;
 // A step's work without the bytes that are on the device before it, or stay there.
 TimedWork TimedWorkOf(const StepGraph& graph, size_t number, size_t input_count, StaysThere stays) {
   const Step& step = graph.steps()[number];
-  TimedWork timed{step.op->work(step.problem)};
+  TimedWork timed{graph.WorkOf(number)};
   const auto leave_out = [&timed](const TensorSpec& spec) {
     timed.has_residents = true;
     timed.work.bytes = std::max<int64_t>(timed.work.bytes - static_cast<int64_t>(spec.bytes()), 0);

@@ -141,7 +141,7 @@ absl::StatusOr<v1::DescribeResponse> DescribeGraph(const Problem& problem,
     described.set_name(names[i]);
     described.set_kernel(step.op->name);
     described.set_implementation(FamilyName(row.family));
-    *described.mutable_launch() = LaunchInfoOf(row, step.op->work(step.problem), shape);
+    *described.mutable_launch() = LaunchInfoOf(row, graph.WorkOf(i), shape);
     const auto result_bytes = static_cast<int64_t>(step.problem.outputs[0].bytes());
     described.set_result_bytes(result_bytes);
     described.set_is_intermediate(graph.OutputOf(static_cast<int>(i)) < 0);

@@ -90,7 +90,8 @@ absl::StatusOr<JobInputs> GraphCodec::Inputs(const Op&, const Problem& problem) 
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     inputs.push_back(split_.tensor_data[i].pieces);
     if (!header_->message.inputs(static_cast<int>(i)).tensor().handle().empty()) continue;
-    RETURN_IF_ERROR(CheckDataBytes(header_->labels[i], split_.tensor_data[i].size, problem.inputs[i]));
+    RETURN_IF_ERROR(
+        CheckDataBytes(header_->labels[i], split_.tensor_data[i].size, problem.inputs[i]));
   }
   return inputs;
 }
@@ -111,7 +112,7 @@ absl::Status GraphCodec::Encode(Request* request, StagingBuffers outputs,
     if (graph.times_steps() && i < trace.graph->step_ns.size())
       result.set_kernel_ns(trace.graph->step_ns[i]);
     *result.mutable_launch() = inspect::LaunchInfoOf(
-        step.row->implementation, step.op->work(step.problem), trace.graph->launches[i]);
+        step.row->implementation, graph.WorkOf(i), trace.graph->launches[i]);
   }
   rest.set_device(request->device());
   FillIn(trace, rest.mutable_timing());
