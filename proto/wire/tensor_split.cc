@@ -109,6 +109,8 @@ void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::strin
   AppendVarint(Tag(kTensorShape, kLength), &fields);
   AppendVarint(shape_bytes, &fields);
   for (int64_t dim : prefix.shape) AppendVarint(static_cast<uint64_t>(dim), &fields);
+  if (!prefix.handle.empty())
+    AppendMessage(v1::Tensor::kHandleFieldNumber, prefix.handle, 0, &fields);
   AppendVarint(Tag(kTensorData, kLength), &fields);
   AppendVarint(prefix.data_bytes, &fields);
   AppendMessage(tensor_field, fields, prefix.data_bytes, out);

@@ -66,6 +66,7 @@ struct TensorPrefix {
   int data_type = 0;  // the wire's number
   absl::Span<const int64_t> shape;
   size_t data_bytes = 0;
+  absl::Span<const char> handle = {};  // beside data only between processes of the server
 };
 
 // Appends to `out` an encoded message as (an element of) `field`; `more` bytes of it must follow at

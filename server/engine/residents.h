@@ -33,6 +33,9 @@
 
 namespace warpcall {
 
+// The kernel that copies tensors to devices and back.
+inline constexpr char kCopyKernel[] = "identity";
+
 using Sha256 = std::array<uint8_t, 32>;
 
 // The principal that a tensor belongs to.

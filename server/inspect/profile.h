@@ -24,6 +24,8 @@ struct ProfilePlan {
   std::vector<std::string> step_names;
   // Each input's bytes, which outlive the run. Empty: made from `seed`, as Benchmark's are.
   std::vector<InputPieces> inputs;
+  // By input: it is on the device before a request comes. Empty: none is.
+  std::vector<bool> stays;
   uint64_t seed = 0;
   // True: the whole path of a request, copies and rounds included. False: the kernel runs uncut on
   // inputs made from `seed` that lie in device memory, each time on the next of several sets of

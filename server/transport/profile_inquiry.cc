@@ -158,10 +158,18 @@ void AppendHeader(const CheckedProfile& checked, std::string* bytes) {
   header.AppendToString(bytes);
 }
 
-// Appends an input, except its data, which must follow at once.
+const v1::Tensor& InputOf(const CheckedProfile& checked, size_t number) {
+  const auto i = static_cast<int>(number);
+  return checked.is_graph ? checked.graph.header().inputs(i).tensor()
+                          : checked.request.header().inputs(i);
+}
+
+// Appends an input, except its data, which must follow at once. The handle says to the child that
+// the tensor is on the device before each run.
 void AppendInputPrefix(const CheckedProfile& checked, size_t number, const TensorSpec& spec,
                        std::string* bytes) {
-  const wire::TensorPrefix prefix = {static_cast<int>(spec.data_type), spec.dims, spec.bytes()};
+  const wire::TensorPrefix prefix = {static_cast<int>(spec.data_type), spec.dims, spec.bytes(),
+                                     InputOf(checked, number).handle()};
   std::string input;
   if (checked.is_graph)
     wire::AppendGraphInputPrefix(checked.graph.header().inputs(static_cast<int>(number)).name(),
@@ -303,8 +311,10 @@ absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_
     RETURN_IF_ERROR(PlanGraphProfile(registry, device->properties(), &checked, &plan));
   else
     RETURN_IF_ERROR(PlanProfile(registry, device->properties(), &checked, &plan));
-  for (const wire::FragmentedBytes& data : checked.split().tensor_data)
+  for (const wire::FragmentedBytes& data : checked.split().tensor_data) {
+    plan.stays.push_back(!InputOf(checked, plan.inputs.size()).handle().empty());
     plan.inputs.push_back(data.pieces);
+  }
   plan.seed = checked.message.seed();
   plan.request_path = checked.request_path;
   plan.iterations =

@@ -86,9 +86,6 @@ bool HasLogLine(const ExecuteDeps& deps, const absl::Status& status, LogLevel le
 void AppendCallFields(const grpc::CallbackServerContext& context,
                       const absl::StatusOr<Principal>& caller, std::vector<LogField>* fields);
 
-// Copies tensors to devices and back.
-inline constexpr char kCopyKernel[] = "identity";
-
 class Request {
  public:
   // kTransfer: kCopyKernel copies a tensor to a device or back. No policy limits the kernel, and no

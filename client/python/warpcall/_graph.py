@@ -385,8 +385,9 @@ class GraphFunction:
         timeout: float | None = None,
         **inputs: Any,
     ) -> Any:
-        """Profiles calls with these inputs, copies included, and finds the bound of their speed.
-        The outputs are neither returned nor kept. Options as for `Client.profile`.
+        """Profiles calls with these inputs and finds the bound of their speed. What a call sends is
+        copied in each run, what stays on the device is not. The outputs are neither returned nor
+        kept. Options as for `Client.profile`.
 
         Returns a Profile whose rows name their steps, where the server knows them; of a graph of
         `warpcall.aio` a coroutine returns it. Raises the errors of a call.

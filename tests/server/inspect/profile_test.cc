@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/identity/identity.h"
 #include "kernels/plan.h"
 #include "server/inspect/fill.h"
 #include "server/inspect/profile_rows.h"
@@ -423,6 +424,36 @@ TEST_F(ProfileRunnerTest, ARequestRunsInRoundsBetweenCopies) {
   for (auto part = launched.end() - kRounds; part != launched.end(); ++part)
     last.insert(last.end(), part->begin(), part->end());
   EXPECT_TRUE(last == Input());
+  EXPECT_EQ(control_.memory_used_bytes, 0);
+}
+
+// As in the server: a request copies neither it nor what a run before it copied.
+TEST_F(ProfileRunnerTest, WhatStaysIsCopiedOnce) {
+  Implementation row = {};
+  row.name = "copies";
+  row.data_types = {DataType::kFloat32};
+  row.supports = SupportsAll;
+  row.plan = PlanBy([](const Problem& problem, const Operands& operands, const LaunchContext&) {
+    std::copy_n(static_cast<const char*>(operands.inputs[0]), problem.inputs[0].bytes(),
+                static_cast<char*>(operands.outputs[0]));
+    return absl::OkStatus();
+  });
+  registry_.Add(IdentityOp(), {row});
+  plan_.kernel = &registry_.kernels()[0];  // they may have moved
+  plan_.row = &registry_.rows()[0];
+  control_.round_bytes = 0;
+  Rows();
+  const int sent = control_.copies;
+  const size_t runs = launched.size();
+  launched.clear();
+  plan_.stays = {true};
+  const ProfileRows rows = Rows();
+  EXPECT_EQ(CallsOf(rows, kRow), plan_.iterations);
+  EXPECT_EQ(launched.size(), runs);
+  for (const std::vector<float>& input : launched) EXPECT_TRUE(input == Input());
+  // One to put the input, and an output's for each run.
+  EXPECT_EQ(sent, 2 * static_cast<int>(runs));
+  EXPECT_EQ(control_.copies - sent, 1 + static_cast<int>(runs));
   EXPECT_EQ(control_.memory_used_bytes, 0);
 }
 
