@@ -55,6 +55,14 @@ def printable(text: str) -> str:
     )
 
 
+def cut_middle(text: str, width: int) -> str:
+    """At most `width` characters: of a longer text the beginning and the end."""
+    if len(text) <= width:
+        return text
+    tail = (width - 3) // 2
+    return f"{text[: width - 3 - tail]}...{text[-tail:]}"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns of text, the first to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]

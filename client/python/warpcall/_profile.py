@@ -12,6 +12,7 @@ from ._execute import Call
 from ._format import (
     binary_bytes,
     bytes_per_second,
+    cut_middle,
     digits_or_whole,
     flops_per_second,
     nanoseconds,
@@ -45,6 +46,8 @@ GRAPH = "graph"
 _BESIDE = ("host", "thread", "counter")
 """Kinds of rows outside the device's sequence of kernels, copies and gaps."""
 _ABOVE_MEMORY = 1.05
+_NAME_WIDTH = 36
+"""Of a kernel's name in tables: a template's would be longer than a line."""
 
 
 class Profile(Table):
@@ -150,7 +153,7 @@ class Profile(Table):
     def _of_device(self) -> Cells:
         rows = [
             [
-                row.name,
+                cut_middle(row.name, _NAME_WIDTH),
                 row.kind,
                 str(row.calls),
                 nanoseconds(row.total_ns),
@@ -172,7 +175,8 @@ class Profile(Table):
             return header, []
         rows = [
             [
-                *(row.name, str(row.registers_per_thread), binary_bytes(row.shared_memory_bytes)),
+                cut_middle(row.name, _NAME_WIDTH),
+                *(str(row.registers_per_thread), binary_bytes(row.shared_memory_bytes)),
                 *(row.grid or "-", row.block or "-", percent(row.achieved_occupancy)),
                 *(percent(row.sm_throughput), percent(row.dram_throughput)),
             ]

@@ -181,6 +181,15 @@ class VerdictTest(unittest.TestCase):
         self.assertIn("132x1x1", repr(self.profile(CASES["latency"])))
         self.assertEqual(self.profile(CASES["latency"])._repr_html_().count("<table>"), 3)
 
+    def test_names_of_templates_are_cut_in_tables_alone(self):
+        name = "void warpcall::linear::(anonymous namespace)::WgmmaTiled<warpcall::Float16>(Arguments)"
+        answers = Answers(GPU, [row("kernel", name, 2_000_000, 4, **WARPS)], dict(bytes_moved=100, flops=10))
+        profile = self.profile(answers)
+        self.assertEqual(profile.rows[0].name, name)
+        lines = [line for line in repr(profile).splitlines() if "void warpcall::li...at16>(Arguments)" in line]
+        self.assertEqual(len(lines), 2)  # the kernel's time, and its launch
+        self.assertTrue(all(len(line) <= 120 for line in lines), lines)
+
     def test_a_refused_profile_raises(self):
         answers = Answers(CPU, [])
         answers.profile = None
