@@ -1,14 +1,16 @@
 """Multi-layer perceptrons on the server, each a graph: one request, with weights that stay on the device.
 
-    python mlp.py [--server 127.0.0.1:8470] [--layers 8] [--rows 128] [--seconds 2]
+    python mlp.py [--server 127.0.0.1:8470] [--layers 8] [--rows 128] [--seconds 2] [--profile FILE.svg]
 
 Runs the forward pass of some layers, the block that a transformer has in each of its layers, and forward and backward
 of one layer. Prints how far each is from NumPy's in float64, the time of each step of the forward pass, and how many
 forward passes a second the server computes by a graph, by a call for each layer whose results stay, and by calls that
-send the weights. Exit status 1 when a result is too far from NumPy's.
+send the weights. Exit status 1 when a result is too far from NumPy's. --profile draws one forward pass in float16, as
+the server's profiler saw it; it needs matplotlib.
 """
 
 import argparse
+import json
 import math
 import sys
 import time
@@ -115,6 +117,59 @@ def gradient_numpy(x, dy, weight, bias):
     return gelu(z), dz @ weight, dz.T @ x, dz.sum(axis=0, keepdims=True)
 
 
+# ---- a picture of the forward pass ---------------------------------------------------------------
+
+def timeline(trace_json):
+    """(row, begin, length) of what the last profiled run did, in microseconds since it began.
+
+    Rows: the host's phases by name, "copies", the steps by name, and "clock" for the server's own small kernels.
+    """
+    events = [event for event in json.loads(trace_json)["traceEvents"] if event["ph"] == "X"]
+    run = max((event for event in events if event["name"] == "request graph"), key=lambda event: event["ts"])
+    bars = []
+    for event in events:
+        name, begin = event["name"], event["ts"] - run["ts"]
+        if not 0 <= begin <= run["dur"] or name in ("request graph", "job"):
+            continue
+        step, _, kernel = name.partition(": ")
+        on_host = event["pid"] == 1
+        row = name if on_host else step if kernel else "copies" if name.startswith("copy") else "clock"
+        bars.append((row, begin, event["dur"]))
+    return sorted(bars, key=lambda bar: bar[1])
+
+
+def draw(bars, title, path):
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = list(dict.fromkeys(row for row, _, _ in bars))
+    figure, axes = pyplot.subplots(figsize=(9, 0.8 + 0.26 * len(rows)), layout="constrained")
+    for number, row in enumerate(rows):
+        color = {"copies": "tab:orange", "clock": "tab:gray"}.get(row, "tab:green" if row.startswith("layer") else
+                                                                  "tab:blue")
+        spans = [(begin, length) for of, begin, length in bars if of == row]
+        axes.broken_barh(spans, (number - 0.4, 0.8), color=color)
+        axes.text(max(begin + length for begin, length in spans), number,
+                  f" {sum(length for _, length in spans):.1f}", va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+    axes.margins(x=0.06)
+    axes.set(xlabel="microseconds; beside each row the sum of its bars", title=title)
+    figure.savefig(path)
+
+
+def profile_layers(gpu, x, rng, options):
+    layers = [(gpu.put(normal(rng, WIDTH, WIDTH, scale=1.4 * WIDTH**-0.5).astype(np.float16), label="mlp"),
+               gpu.put(normal(rng, WIDTH, scale=0.1).astype(np.float16), label="mlp"))
+              for _ in range(options.layers)]
+    profile = forward_graph(gpu, layers).profile(x=x.astype(np.float16), trace=True)
+    print(profile)
+    title = f"{options.layers} × linear with gelu, {options.rows}×{WIDTH} float16, on {profile.device}"
+    draw(timeline(profile.trace_json), title, options.profile)
+    gpu.free(*(tensor for layer in layers for tensor in layer))
+
+
 # ---- the program --------------------------------------------------------------------------------
 
 def difference(results, expected):
@@ -178,12 +233,15 @@ def main():
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=2, help="for each measurement")
+    parser.add_argument("--profile", metavar="FILE.svg", help="draw one forward pass in float16")
     options = parser.parse_args()
     rng = np.random.default_rng(SEED)
     x = normal(rng, options.rows, WIDTH)
     with warpcall.connect(options.server, timeout=60) as gpu:
         off = {"forward": run_layers(gpu, x, rng, options), "block": run_block(gpu, x, rng),
                "gradient": run_gradient(gpu, x, rng)}
+        if options.profile:
+            profile_layers(gpu, x, rng, options)
     for name, largest in off.items():
         print(f"{name}: largest difference from NumPy {largest:.1e} of the largest value, allowed {DIFFERENCE_MAX:.0e}")
     return 0 if max(off.values()) <= DIFFERENCE_MAX else 1

@@ -168,6 +168,21 @@ class DocumentsTest(unittest.TestCase):
         for line, name in zip(lines[-3:], ("forward", "block", "gradient"), strict=True):
             self.assertRegex(line, rf"^{name}: largest difference from NumPy \S+ of the largest value, allowed 1e-04$")
 
+    def test_the_timeline_of_perceptrons(self):
+        program = ("import sys, numpy as np, warpcall, mlp\n"
+                   "with warpcall.connect(sys.argv[1]) as gpu:\n"
+                   "    one = np.ones((32, 32), np.float32)\n"
+                   "    layers = [(gpu.put(one), gpu.put(one[0])) for _ in range(2)]\n"
+                   "    profile = mlp.forward_graph(gpu, layers).profile(x=one, iterations=2, trace=True)\n"
+                   "bars = mlp.timeline(profile.trace_json)\n"
+                   "assert bars == sorted(bars, key=lambda bar: bar[1])\n"
+                   "assert all(begin >= 0 and length > 0 for _, begin, length in bars), bars\n"
+                   "print(*(row for row, _, _ in bars if row.startswith('layer') or row == 'copy_in'))\n")
+        done = self.python("-c", program, self.server.address,
+                           folder=os.path.join(ROOT, "client", "examples", "mlp"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, "copy_in layer_0 layer_1\n")  # of one run
+
     def test_jax(self):
         try:
             import jax  # noqa: F401
