@@ -65,10 +65,12 @@ observe() {
 # Small cases only: the tools slow kernels down tenfold and more. Without bands around operands, which
 # are not needed to see a write past an end and would hide a read.
 # Its own look at a call's status stays off: the loader of Triton's kernels asks for one parameter after
-# the last, to know how many there are.
+# the last, to know how many there are. With the tool the driver finds kernels that a module does not have, so the
+# test of a missing one is left out.
 sanitizer() {
   WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_BANDS=0 WARPCALL_TEST_ELEMENTS_MAX=20000 step memcheck \
-    compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 3 "$here/bin/kernels_conformance_test"
+    compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 3 "$here/bin/kernels_conformance_test" \
+    --gtest_filter=-TritonLoaderTest.MissingKernelsAreNamed
   # It looks at shared memory, which identity and gelu have none of.
   WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_BANDS=0 WARPCALL_TEST_ELEMENTS_MAX=4000 step racecheck \
     compute-sanitizer --tool racecheck --error-exitcode 3 "$here/bin/kernels_conformance_test" \
