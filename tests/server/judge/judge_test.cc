@@ -454,7 +454,8 @@ TEST_F(JudgeTest, TimeThatEndsWhileItIsTimedIsNoErrorOfTheKernel) {
     return std::map<std::string, HostKernel>{{"softmax", Softmax}};
   });
   EXPECT_EQ(loads, 3);
-  EXPECT_EQ(verdict.status(), absl::DeadlineExceededError("timing was stopped; compiling took 0 ns"))
+  EXPECT_EQ(verdict.status(),
+            absl::DeadlineExceededError("timing was stopped; compiling took 0 ns"))
       << verdict.value_or(v1::PushVerdict()).ShortDebugString();
 }
 
