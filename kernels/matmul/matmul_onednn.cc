@@ -166,14 +166,14 @@ absl::StatusOr<std::vector<Product>> ProductsOf(const Shape& shape, DataType typ
   return products;
 }
 
-// What oneDNN said of problems, by activation and processors: asking takes some 20 us, and `auto`
-// asks for each request.
-struct Answers {
+// Problems that oneDNN accepts, by activation and processors: asking it costs some 20 us, and `auto`
+// asks for each request. A refusal is not kept: it may be for lack of memory.
+struct Accepted {
   using Question = std::tuple<Problem, int, int>;
   static constexpr size_t kProblemsMax = 256;
 
   absl::Mutex mutex;
-  LruCache<Question, absl::Status> known ABSL_GUARDED_BY(mutex){kProblemsMax};
+  LruCache<Question, bool> known ABSL_GUARDED_BY(mutex){kProblemsMax};
 };
 
 absl::Status Ask(const Problem& problem, const DeviceProperties& device, const Ending& ending) {
@@ -189,18 +189,17 @@ absl::Status Ask(const Problem& problem, const DeviceProperties& device, const E
 
 absl::Status Check(const Problem& problem, const DeviceProperties& device, const Ending& ending) {
   if (NothingToSum(problem)) return absl::OkStatus();
-  static Answers& answers = *new Answers;
+  static Accepted& accepted = *new Accepted;
   const int activation = ending.has_value() ? static_cast<int>(ending->activation) : -1;
-  const Answers::Question question(problem, activation, device.multiprocessors);
+  const Accepted::Question question(problem, activation, device.multiprocessors);
   {
-    const absl::MutexLock lock(&answers.mutex);
-    if (const absl::Status* const known = answers.known.Find(question); known != nullptr)
-      return *known;
+    const absl::MutexLock lock(&accepted.mutex);
+    if (accepted.known.Find(question) != nullptr) return absl::OkStatus();
   }
-  absl::Status answer = Ask(problem, device, ending);
-  const absl::MutexLock lock(&answers.mutex);
-  answers.known.Insert(question, answer);
-  return answer;
+  RETURN_IF_ERROR(Ask(problem, device, ending));
+  const absl::MutexLock lock(&accepted.mutex);
+  accepted.known.Insert(question, true);
+  return absl::OkStatus();
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
