@@ -39,7 +39,7 @@ run_packages=(
   'zlib1g-dev zlib1g'
 )
 
-# What maintainers' scripts ask whether they may start a service.
+# Maintainers' scripts ask this program whether they may start a service.
 readonly service_policy=/usr/sbin/policy-rc.d
 policy_is_ours=
 log=$(mktemp)

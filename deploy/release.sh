@@ -42,7 +42,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 version=$(sed -nE 's/^project\(warpcall VERSION ([0-9.]+) .*/\1/p' CMakeLists.txt)
 name=warpcall-$version
-# What is packed says when the commit was made, not when it was packed.
+# An archive says when the commit was made, not when it was packed.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 

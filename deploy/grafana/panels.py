@@ -11,13 +11,13 @@ below counts it.
 
 import dataclasses
 
-# What tells deployments apart, as in rules.yml. Without namespaces, all of them matches none.
+# These labels tell deployments apart, as in rules.yml. Without namespaces, all of them matches none.
 DEPLOYMENT = 'job=~"$job", namespace=~"$namespace"'
 SERVER = f'{DEPLOYMENT}, instance=~"$instance"'
 DEVICE = f'{SERVER}, device=~"$device"'
 KERNEL = f'{SERVER}, kernel=~"$kernel"'
 ROW = f'{KERNEL}, implementation=~"$implementation"'
-# What ran: a request that was refused has no implementation.
+# By kernel and implementation that ran: a request that was refused has no implementation.
 RAN = f'{ROW}, implementation!=""'
 RUN = f'{ROW}, device=~"$device"'
 BUILD = "and on (job, namespace, instance) warpcall_build_info"

@@ -166,7 +166,7 @@ absl::StatusOr<std::vector<Product>> ProductsOf(const Shape& shape, DataType typ
   return products;
 }
 
-// Problems that oneDNN accepts, by activation and processors: asking it costs some 20 us, and `auto`
+// Problems that oneDNN accepts, by activation and processors: asking costs some 20 us, and `auto`
 // asks for each request. A refusal is not kept: it may be for lack of memory.
 struct Accepted {
   using Question = std::tuple<Problem, int, int>;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What deploy/quickstart.sh shows: while it builds, how far ninja is and how long it will take; at its end a call and
+# The output of deploy/quickstart.sh: while it builds, how far ninja is and how long it will take; at its end a call and
 # paths that lead to the build, in at most 25 lines. It runs in a made-up repository, beside a made-up cmake, with
 # programs that say a line each; its functions also run here, with a clock that the test moves.
 set -euo pipefail

@@ -51,7 +51,7 @@ class ReferenceTest(unittest.TestCase):
         flags = set(re.findall(r"^  (?:-h,)?(--\w+)", help_of["warpcalld"], re.M))
         self.assertGreater(len(flags), 40)
         self.assertEqual(flags, set(re.findall(r"^- \*\*`(--\w+)`\*\*", pages["flags.md"], re.M)))
-        # What follows a flag's name in --help went to its columns.
+        # The text behind a flag's name in --help went to its columns.
         self.assertNotRegex(pages["flags.md"], r"(INT|FLOAT|TEXT)[:=]")
         commands = set(re.findall(r"^  ([a-z]+) ", help_of["warpcall"].partition("Subcommands:")[2], re.M))
         self.assertGreater(len(commands), 10)
