@@ -411,7 +411,8 @@ TEST_F(JudgeTest, TimeThatEndsWhileItIsCompiledIsNoCompileError) {
   EXPECT_EQ(LateEnd(), "DEADLINE_EXCEEDED: compiling was stopped after 7ms");
   candidate_.limit_ns = 60'000'000'000;
   EXPECT_EQ(LateEnd(),
-            "TIMEOUT: compiling was stopped after 7ms; the server judges a push for at most 1m");
+            "TIMEOUT: compiling was stopped after 7ms; the server judges a push for at most "
+            "60.0 s");
   EXPECT_THAT(events_, IsEmpty());
   EXPECT_EQ(opened_, 0);
 }
