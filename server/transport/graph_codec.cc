@@ -29,6 +29,8 @@ absl::Status GraphCodec::Decode(absl::Span<const wire::Bytes> fragments) {
   if (!read_->message.ParseFromString(split_.header))
     return absl::InvalidArgumentError(
         "the message is not a valid ExecuteGraphRequest: protobuf cannot parse its fields");
+  for (const v1::GraphInput& input : read_->message.inputs())
+    read_->labels.push_back(GraphInputLabel(input.name()));
   return absl::OkStatus();
 }
 
@@ -40,12 +42,7 @@ void GraphCodec::ReleaseInputs() {
 absl::Status GraphCodec::FindResidents(Residents* residents, absl::string_view owner) {
   if (read_ != nullptr) {
     // First, so that every later message may name inputs and steps.
-    GraphWishes wishes;
-    ASSIGN_OR_RETURN(wishes, ReadGraphWishes(read_->message, registry_));
-    read_->steps = std::move(wishes.steps);
-    read_->keeps = std::move(wishes.keeps);
-    for (const v1::GraphInput& input : read_->message.inputs())
-      read_->labels.push_back(GraphInputLabel(input.name()));
+    ASSIGN_OR_RETURN(read_->wishes, ReadGraphWishes(read_->message, registry_));
   }
   std::vector<NamedInput> inputs;
   for (const v1::GraphInput& input : header_->message.inputs())
@@ -64,20 +61,18 @@ absl::StatusOr<CallSpec> GraphCodec::Spec() {
                   .request_id = header_->message.request_id(),
                   .residents = std::move(residents_),
                   .input_labels = header_->labels,
-                  .steps = header_->steps,
-                  .keeps = header_->keeps};
+                  .steps = header_->wishes.steps,
+                  .keeps = header_->wishes.keeps};
 }
 
 absl::StatusOr<ChosenGraph> GraphCodec::ReadChosen(const DeviceProperties& device) {
   WARPCALL_CHECK(read_ != nullptr);
-  for (const v1::GraphInput& input : read_->message.inputs())
-    read_->labels.push_back(GraphInputLabel(input.name()));
   return ReadChosenGraph(registry_, device, &read_->message);
 }
 
 absl::StatusOr<Problem> GraphCodec::ToProblem(const Op&) {
   if (read_ != nullptr) {
-    ASSIGN_OR_RETURN(read_->problem, ReadGraph(read_->message, read_->steps));
+    ASSIGN_OR_RETURN(read_->problem, ReadGraph(read_->message, read_->wishes.steps));
     if (recent_ != nullptr) recent_->Keep(split_.header, std::move(read_));
   }
   return header_->problem;
@@ -102,12 +97,13 @@ absl::Status GraphCodec::Encode(Request* request, StagingBuffers outputs,
   request->StopClock();
   v1::ExecuteGraphResponse rest;
   const RequestTrace& trace = request->trace();
-  WARPCALL_CHECK(trace.graph != nullptr && trace.graph->launches.size() == header_->steps.size());
+  const std::vector<StepQuestion>& steps = header_->wishes.steps;
+  WARPCALL_CHECK(trace.graph != nullptr && trace.graph->launches.size() == steps.size());
   const StepGraph& graph = *trace.graph->graph;
-  for (size_t i = 0; i < header_->steps.size(); ++i) {
+  for (size_t i = 0; i < steps.size(); ++i) {
     v1::GraphStepResult& result = *rest.add_steps();
     const Step& step = graph.steps()[i];
-    result.set_name(header_->steps[i].name);
+    result.set_name(steps[i].name);
     result.set_implementation(FamilyName(step.row->implementation.family));
     if (graph.times_steps() && i < trace.graph->step_ns.size())
       result.set_kernel_ns(trace.graph->step_ns[i]);

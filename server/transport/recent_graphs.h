@@ -6,14 +6,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/common/lru_cache.h"
 #include "kernels/op.h"
-#include "server/engine/chooser.h"
-#include "server/engine/residents.h"
+#include "server/transport/graph_request.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall {
@@ -22,9 +22,8 @@ namespace warpcall {
 struct GraphHeader {
   // Inputs that are handles have the types and shapes of their tensors.
   v1::ExecuteGraphRequest message;
-  std::vector<std::string> labels;                     // by input, for errors
-  std::vector<StepQuestion> steps;                     // texts belong to `message`
-  std::vector<std::optional<Residents::Terms>> keeps;  // by output; empty: none stays
+  std::vector<std::string> labels;  // by input, for errors
+  GraphWishes wishes;               // texts belong to `message`
   Problem problem;
 };
 
@@ -38,9 +37,20 @@ class RecentGraphs {
   static constexpr size_t kHeaderBytesMax = 16 << 10;
 
   // Null: not known.
-  std::shared_ptr<const GraphHeader> Find(const std::string& header);
+  std::shared_ptr<const GraphHeader> Find(const std::string& header) {
+    if (header.size() > kHeaderBytesMax) return nullptr;
+    const absl::MutexLock lock(&mutex_);
+    const std::shared_ptr<const GraphHeader>* const found = known_.Find(header);
+    return found == nullptr ? nullptr : *found;
+  }
   // Does nothing for a header of more than kHeaderBytesMax.
-  void Keep(const std::string& header, std::shared_ptr<const GraphHeader> read);
+  void Keep(const std::string& header, std::shared_ptr<const GraphHeader> read) {
+    if (header.size() > kHeaderBytesMax) return;
+    // Destroyed when the lock is free again.
+    std::optional<std::shared_ptr<const GraphHeader>> gone;
+    const absl::MutexLock lock(&mutex_);
+    gone = known_.Insert(header, std::move(read));
+  }
 
  private:
   absl::Mutex mutex_;

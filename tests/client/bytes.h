@@ -1,4 +1,4 @@
-// What the client's library holds, as strings of bytes.
+// Turns what the client's library holds into strings of bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline std::string Bytes(const client::Tensor& tensor) {
   return {tensor.data().data(), tensor.data().size()};
 }
 
-// Of a message that is sent in pieces.
+// Joins the pieces of a message.
 inline std::string Bytes(const std::vector<client::Piece>& message) {
   std::string bytes;
   for (const client::Piece& piece : message) bytes.append(piece.bytes.data(), piece.bytes.size());

@@ -142,6 +142,7 @@ def draw(bars, title, path):
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    pyplot.rcParams["svg.fonttype"] = "none"  # letters stay letters
 
     rows = list(dict.fromkeys(row for row, _, _ in bars))
     figure, axes = pyplot.subplots(figsize=(9, 0.8 + 0.26 * len(rows)), layout="constrained")

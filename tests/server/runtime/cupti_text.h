@@ -1,4 +1,4 @@
-// What a made-up CUPTI says of any error.
+// A made-up CUPTI has one text for every error.
 #pragma once
 
 #include "server/runtime/cuda/cupti_api.h"
