@@ -13,8 +13,8 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "kernels/compiled/program.h"
+#include "proto/common/human_figures.h"
 #include "proto/common/status_macros.h"
 #include "server/compile/compiling.h"
 #include "server/process/answer.h"
@@ -138,8 +138,7 @@ absl::StatusOr<CudaCode> CompileForeign(const compiled::ForeignSource& foreign,
   if (!AwaitAnswer(channel, compiler.deadline_ns)) {
     child->Kill();
     return absl::DeadlineExceededError(absl::StrCat(
-        "compiling was stopped after ",
-        absl::FormatDuration(absl::Milliseconds((MonotonicNs() - start_ns) / 1'000'000))));
+        "compiling was stopped after ", HumanTime(static_cast<double>(MonotonicNs() - start_ns))));
   }
   const absl::StatusOr<process::Answer> answer = process::ReceiveAnswer(channel, kAnswerBytesMax);
   if (absl::IsUnavailable(answer.status()))

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "proto/common/human_figures.h"
 #include "proto/common/status_macros.h"
 #include "proto/common/steady_wait.h"
 
@@ -120,8 +121,8 @@ class LineReader {
   absl::Status ReadMore() {
     const absl::Duration left = UntilSteady(give_up_);
     if (left <= absl::ZeroDuration())
-      return absl::DeadlineExceededError(
-          absl::StrCat("took longer than the limit of ", absl::FormatDuration(limits_.time)));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "took longer than the limit of ", HumanTime(absl::ToDoubleNanoseconds(limits_.time))));
     pollfd watched = {fd_, POLLIN, 0};
     poll(&watched, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1);
     if (watched.revents == 0) return absl::OkStatus();

@@ -365,9 +365,9 @@ class Judgement {
   uint64_t NextSecret() { return random_(); }
 
   void GiveUp() {
+    const std::string limit = HumanTime(absl::ToDoubleNanoseconds(site_.launch_time_max));
     site_.give_up(
-        VerdictOf(Fail(Finding::kTimeout, absl::StrCat("it does not end; a launch may take ",
-                                                       absl::FormatDuration(site_.launch_time_max),
+        VerdictOf(Fail(Finding::kTimeout, absl::StrCat("it does not end; a launch may take ", limit,
                                                        " (push_run_seconds)"))));
   }
 

@@ -18,6 +18,7 @@
 #include "kernels/common/lru_cache.h"
 #include "kernels/graph/graph_plan.h"
 #include "proto/common/check.h"
+#include "proto/common/human_figures.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 #include "server/log/log.h"
@@ -245,8 +246,8 @@ absl::Status RemoteDevice::AwaitWorker(const Link& link, absl::Duration timeout)
   } while (ready < 0 && errno == EINTR);
   if (sockets[0].revents != 0) return absl::CancelledError("the device is being closed");
   if (ready == 0)
-    return absl::DeadlineExceededError(
-        absl::StrCat("the worker process said nothing for ", absl::FormatDuration(timeout)));
+    return absl::DeadlineExceededError(absl::StrCat("the worker process said nothing for ",
+                                                    HumanTime(absl::ToDoubleNanoseconds(timeout))));
   return absl::OkStatus();
 }
 

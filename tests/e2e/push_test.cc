@@ -267,7 +267,7 @@ TEST_F(PushTest, TheServersLimitIsATimeoutAndCountsFromTheQueuesEnd) {
     EXPECT_EQ(each->verdict().status(), "TIMEOUT");
     EXPECT_THAT(each->verdict().reason(),
                 AllOf(StartsWith("compiling was stopped after "),
-                      EndsWith("s; the server judges a push for at most 1s")));
+                      EndsWith("s; the server judges a push for at most 1.00 s")));
   }
 }
 

@@ -147,7 +147,7 @@ TEST_F(DisassemblyTest, AToolHasLimits) {
   const std::string silent = AddTool("silent", "exec tail -f /dev/null");
   EXPECT_EQ(
       RunPath(silent, {.time = absl::Milliseconds(50)}),
-      absl::DeadlineExceededError(absl::StrCat(silent, " took longer than the limit of 50ms")));
+      absl::DeadlineExceededError(absl::StrCat(silent, " took longer than the limit of 50.0 ms")));
   EXPECT_TRUE(absl::IsInternal(RunPath("/nowhere/at/all", {})));
 }
 

@@ -400,18 +400,18 @@ TEST_F(JudgeTest, ALaunchThatDoesNotEndIsGivenUp) {
     mutex.Await(absl::Condition(&ended));
     return Softmax(launch);
   });
-  EXPECT_THAT(given_up_, StartsWith("TIMEOUT it does not end; a launch may take 20ms"));
+  EXPECT_THAT(given_up_, StartsWith("TIMEOUT it does not end; a launch may take 20.0 ms"));
 }
 
 // Neither is a fault of the source: of the first nothing is known, the second takes too long.
 TEST_F(JudgeTest, TimeThatEndsWhileItIsCompiledIsNoCompileError) {
   site_.compile = [](const compiled::ForeignSource&, int64_t) {
-    return absl::DeadlineExceededError("compiling was stopped after 7ms");
+    return absl::DeadlineExceededError("compiling was stopped after 7.00 ms");
   };
-  EXPECT_EQ(LateEnd(), "DEADLINE_EXCEEDED: compiling was stopped after 7ms");
+  EXPECT_EQ(LateEnd(), "DEADLINE_EXCEEDED: compiling was stopped after 7.00 ms");
   candidate_.limit_ns = 60'000'000'000;
   EXPECT_EQ(LateEnd(),
-            "TIMEOUT: compiling was stopped after 7ms; the server judges a push for at most "
+            "TIMEOUT: compiling was stopped after 7.00 ms; the server judges a push for at most "
             "60.0 s");
   EXPECT_THAT(events_, IsEmpty());
   EXPECT_EQ(opened_, 0);
