@@ -68,7 +68,6 @@
 namespace warpcall {
 namespace {
 
-constexpr int64_t kMib = int64_t{1} << 20;
 // How long the end waits for a file that is still being read.
 constexpr absl::Duration kReadTimeout = absl::Seconds(2);
 

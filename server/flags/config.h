@@ -13,6 +13,9 @@
 
 namespace warpcall {
 
+// Unit of the flags whose names end in _mib, in bytes.
+inline constexpr int64_t kMib = int64_t{1} << 20;
+
 // Flags of a server under test, which --help does not show.
 struct TestFlags {
   bool fault_injection = false;  // adds kernels that go wrong

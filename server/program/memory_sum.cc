@@ -10,7 +10,6 @@
 namespace warpcall {
 namespace {
 
-constexpr int64_t kMebibyte = int64_t{1} << 20;
 // Memory of the server itself and of kernels' workspaces, beyond what the flags allow.
 constexpr int64_t kOwnMib = 100;
 // Margin above the sum before the server ends calls to free memory: malloc and gRPC add so much to
@@ -26,20 +25,19 @@ MemorySum::MemorySum(const Config& config, int devices)
       received_mib(config.queue_mib * devices + config.reception_mib),
       inflated_mib(2 * config.max_message_mib),
       inspection_mib(2 * config.max_message_mib),
-      resident_mib(config.resident_mib < 0 ? CpuDevice::kResidentBytesMax / kMebibyte
+      resident_mib(config.resident_mib < 0 ? CpuDevice::kResidentBytesMax / kMib
                                            : config.resident_mib) {}
 
 int64_t ShedLimitBytes(const Config& config, int devices, int64_t resident_bytes) {
   const MemorySum allowed(config, devices);
   const int64_t passing_mib = allowed.sum_mib() - allowed.resident_mib;
-  return std::min(
-      (passing_mib * (100 + kOverSumPercent) / 100 + kOwnMib) * kMebibyte + resident_bytes,
-      MemoryLimitBytes() / 100 * kOfMemoryPercent);
+  return std::min((passing_mib * (100 + kOverSumPercent) / 100 + kOwnMib) * kMib + resident_bytes,
+                  MemoryLimitBytes() / 100 * kOfMemoryPercent);
 }
 
 absl::Status CheckMemory(const Config& config, int devices) {
   const MemorySum allowed(config, devices);
-  const int64_t memory_mib = MemoryLimitBytes() / kMebibyte;
+  const int64_t memory_mib = MemoryLimitBytes() / kMib;
   if (allowed.staging_mib > memory_mib)
     return absl::FailedPreconditionError(absl::StrCat(
         "--staging_mib: ", config.staging_mib, " MiB for each of ", devices,

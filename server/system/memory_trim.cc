@@ -14,7 +14,7 @@
 namespace warpcall {
 namespace {
 
-constexpr double kMib = 1 << 20;
+constexpr double kBytesPerMib = 1 << 20;
 // Looks from one trim to the next, which would else take the locks of malloc too often.
 constexpr int kLooksPerTrim = 10;
 
@@ -103,8 +103,8 @@ void MemoryTrim::TrimIfDue() {
   // Memory freed during the trim, in an arena that was already trimmed, is still resident.
   rule_.Trimmed(left_bytes, std::min(look.free_bytes, FreeBytes()));
   Log(LogLevel::kDebug, "gave free memory back",
-      {{"resident_mib", static_cast<double>(look.resident_bytes) / kMib},
-       {"left_mib", static_cast<double>(left_bytes) / kMib}});
+      {{"resident_mib", static_cast<double>(look.resident_bytes) / kBytesPerMib},
+       {"left_mib", static_cast<double>(left_bytes) / kBytesPerMib}});
 }
 
 }  // namespace warpcall

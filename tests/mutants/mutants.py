@@ -143,12 +143,13 @@ class Copy:
             shutil.copy(here, there)
 
     def configure(self, build):
+        """Without batches: a mutant changes one file."""
         cache = (build / "CMakeCache.txt").read_text()
         options = [f"-D{name}={found[1]}" for name in CARRIED
                    if (found := re.search(rf"^{name}:\w+=(.+)$", cache, re.MULTILINE))]
         (self.folder / "configure.log").unlink(missing_ok=True)
         if not self.run("configure.log", "cmake", "-S", self.tree, "-B", self.build, "--preset", "release",
-                        "-DWARPCALL_BUILD_TESTS=ON", *options):
+                        "-DWARPCALL_BUILD_TESTS=ON", "-DWARPCALL_UNITY=OFF", *options):
             self.fail("configure.log", "cmake failed")
         self.programs = tests_of(self.build)
 
