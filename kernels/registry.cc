@@ -69,7 +69,7 @@ absl::StatusOr<const Kernel*> Registry::Find(absl::string_view name) const {
     known.push_back(kernel.op->name);
   }
   return absl::NotFoundError(
-      absl::StrCat("kernel \"", name, "\" is unknown; there are: ", absl::StrJoin(known, ", ")));
+      absl::StrCat("kernel \"", name, "\" is unknown; available: ", absl::StrJoin(known, ", ")));
 }
 
 std::string PinnedName(const Implementation& row) {
@@ -158,7 +158,7 @@ absl::Status Registry::CheckImplementationName(const Kernel& kernel,
     if (!absl::c_linear_search(families, family)) families.push_back(family);
   }
   return absl::NotFoundError(absl::StrCat("implementation \"", requested, "\" of ", kernel.op->name,
-                                          " is unknown; there are: ", absl::StrJoin(families, ", "),
+                                          " is unknown; available: ", absl::StrJoin(families, ", "),
                                           "; their variants: ", absl::StrJoin(pinned, ", "),
                                           WhyNone(rows_, requested)));
 }

@@ -289,8 +289,8 @@ absl::Status CheckPushDevices(const Engine& engine, const PushAccess& access) {
     names.push_back(engine.device(i).properties().name);
   for (const std::string& device : access.devices)
     if (!absl::c_linear_search(names, device))
-      return absl::InvalidArgumentError(absl::StrCat("--push: there is no device \"", device,
-                                                     "\"; there is: ", absl::StrJoin(names, ", ")));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--push: there is no device \"", device, "\"; available: ", absl::StrJoin(names, ", ")));
   return absl::OkStatus();
 }
 

@@ -42,8 +42,9 @@ constexpr char kFooter[] =
 --source prints only files: the implementation's source (cuda, triton, cpp,
 expression) or its compiled code (ptx, sass).
 A --candidate is a kernel of yours. The server compiles it and checks it on the
-problem that --shape gives, or else on problems that it draws. One that does not
-compile ends with `warpcall push`'s exit status.)";
+problem that --shape gives or, without --shape, on problems that the server
+draws. If the candidate does not compile, the exit status is that of
+`warpcall push`.)";
 
 struct DescribeOptions {
   explicit DescribeOptions(const Arguments& arguments) : deadline(arguments) {

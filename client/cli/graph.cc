@@ -44,13 +44,14 @@ struct GraphArguments {
     arguments
         .AddRepeated("--input", &inputs,
                      "Read an input from a .npy file, x=x.npy or x=- for stdin, or use a tensor on "
-                     "the server, w=@HANDLE; repeat for each name that steps read and no step has")
+                     "the server, w=@HANDLE; repeat for each name that a step reads but that is "
+                     "not a step's own name")
         .TypeName("NAME=FILE");
     const Option output =
         arguments
             .AddRepeated("--output", &outputs,
                          "Write an output to a .npy file, y=y.npy or y=- for stdout, or just y.npy "
-                         "if there is one; repeat for each output; default: report only")
+                         "for a single output; repeat for each output; default: report only")
             .TypeName("NAME=FILE");
     arguments
         .Add("--type", &reading.type,
@@ -65,7 +66,7 @@ struct GraphArguments {
     arguments.Add("--request_id", &request_id, "Set the request ID, which the server's log shows");
     const Option times =
         arguments.AddFlag("--step-times", &step_times,
-                          "Time each step by itself, at the price of some microseconds each");
+                          "Time each step separately, at a cost of a few microseconds per step");
     arguments
         .AddFlag(
             "--describe", &describe,
@@ -310,8 +311,8 @@ int RunGraph(const Globals& globals, const GraphArguments& arguments) {
 Command AddGraphCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<GraphArguments>(
       root.AddSubcommand("graph",
-                         "Run several kernels in one call; what only later steps read never leaves "
-                         "the device"),
+                         "Run several kernels in one call; intermediate results stay on the "
+                         "device"),
       globals, RunGraph);
 }
 

@@ -58,8 +58,8 @@ int RunCommand(int argc, char** argv) {
       .ShowDefault();
   arguments
       .Add("--session", &globals.session,
-           "Ask a front of several servers to send all calls with this NAME to one of them, where "
-           "their tensors stay")
+           "Ask a proxy in front of several servers to send all calls with this NAME to the same "
+           "server, so that they find the tensors kept there")
       .TypeName("NAME")
       .FromEnvironment(kSessionVariable);
   CredentialFiles files;
@@ -67,7 +67,7 @@ int RunCommand(int argc, char** argv) {
   arguments.AddFlag("--json", &globals.json, "Print JSON instead of tables, and errors as JSON");
   arguments.AddFlag("--verbose", &globals.verbose, "Show requests and responses on stderr");
   arguments.SetFooter(
-      "Exit status: 0 success, 1 server refused or was not reached, 2 usage error.\n`warpcall help "
+      "Exit status: 0 success, 1 server refused or unreachable, 2 usage error.\n`warpcall help "
       "COMMAND` shows the help of a command.");
 
   const Command commands[] = {

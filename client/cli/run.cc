@@ -135,7 +135,7 @@ struct RunOptions {
                             .ShowDefault();
     arguments
         .AddFlag("--stream", &stream,
-                 "Send the tensors in chunks, to exceed the server's message limit")
+                 "Send the tensors in chunks, so that they may exceed the server's message limit")
         .Excludes(over);
   }
 };

@@ -164,7 +164,8 @@ struct HealthOptions {
     arguments.Add("--service", &service, "Service to check; default: the whole server");
     arguments
         .Add("--wait", &wait,
-             "Ask again until it serves, for this long, in seconds or as 500ms, 2m")
+             "Keep checking until the server serves, for up to this long, in seconds or as 500ms, "
+             "2m")
         .TypeName("DURATION");
   }
   TimeoutOption timeout;

@@ -68,7 +68,7 @@ struct PutArguments {
     arguments.Add("--label", &put.label, "Text that `warpcall tensors` shows");
     ttl.Add(arguments, "Keep the tensor for this long after its last use");
     arguments.AddFlag("--evictable", &put.evictable,
-                      "Let the server end the tensor when another needs the memory");
+                      "Let the server evict the tensor when another needs the memory");
   }
 
   TimeoutOption timeout;
@@ -224,28 +224,26 @@ int RunTensors(const Globals& globals, const TimeoutOption& timeout) {
 Command AddPutCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<PutArguments>(
       root.AddSubcommand("put",
-                         "Put a tensor on a device, where it stays, and print its handle, which "
-                         "`run --input @HANDLE` takes"),
+                         "Put a tensor on a device to keep it there, and print its handle for "
+                         "`run --input @HANDLE`"),
       globals, RunPut);
 }
 
 Command AddGetCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<GetArguments>(
-      root.AddSubcommand("get", "Write a tensor that stays on a device to a .npy file"), globals,
-      RunGet);
+      root.AddSubcommand("get", "Write a tensor kept on a device to a .npy file"), globals, RunGet);
 }
 
 Command AddFreeCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<FreeArguments>(
-      root.AddSubcommand("free",
-                         "Free tensors that stay on devices: exit status 1 if one is unknown"),
+      root.AddSubcommand("free", "Free tensors kept on devices: exit status 1 if one is unknown"),
       globals, RunFree);
 }
 
 Command AddTensorsCommand(const Arguments& root, const Globals& globals) {
   return MakeCommand<TimeoutOption>(
-      root.AddSubcommand("tensors", "List your tensors that stay on devices, oldest first"),
-      globals, RunTensors);
+      root.AddSubcommand("tensors", "List your tensors kept on devices, oldest first"), globals,
+      RunTensors);
 }
 
 }  // namespace warpcall::cli

@@ -151,7 +151,7 @@ absl::Status CompleteFile::CheckReplaceable() const {
   const uid_t user = geteuid();
   if ((facts.st_mode & S_ISVTX) != 0 && user != 0 && user != facts.st_uid && user != facts_.st_uid)
     return absl::PermissionDeniedError(absl::StrCat(
-        "can't write ", path_, ": another user's, which its sticky folder lets nobody replace"));
+        "can't write ", path_, ": another user owns it, and its folder has the sticky bit set"));
   return absl::OkStatus();
 }
 

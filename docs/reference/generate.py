@@ -81,8 +81,8 @@ def flag_item(specification, description):
 def flags(build):
     text = output_of(build / "bin" / "warpcalld", "--help")
     yield "# Flags of warpcalld\n"
-    yield ("Flags stand on the command line, in environment variables `WARPCALLD_NAME` and in `--flagfile`. `-` may stand "
-           "for `_`. Sizes in MiB, times in seconds unless the name says otherwise.\n")
+    yield ("Set flags on the command line, in environment variables `WARPCALLD_NAME` or in `--flagfile`. In names, "
+           "`-` may replace `_`. Sizes are in MiB and times in seconds unless the name says otherwise.\n")
     for heading, lines in re.findall(r"^(\w+):\n((?: .*\n)+)", text, re.M):
         yield f"## {'General' if heading == 'Options' else heading}\n"
         yield "\n".join(textwrap.fill(flag_item(*flag), 120, subsequent_indent="  ", break_long_words=False,

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kRefusalsMax = 32;
 
 absl::Status GivenUp() {
-  return absl::CancelledError("nobody waits any more for what is being compiled");
+  return absl::CancelledError("the request stopped waiting for the compilation");
 }
 
 int64_t SteadyNs() {
@@ -48,9 +48,7 @@ struct Cubins::Flight {
 };
 
 Cubins::Cubins(Options options)
-    : options_(WithClock(std::move(options))),
-      refusals_(kRefusalsMax),
-      threads_(options_.threads) {
+    : options_(WithClock(std::move(options))), refusals_(kRefusalsMax), threads_(options_.threads) {
   WARPCALL_DCHECK(options_.compile != nullptr);
 }
 
@@ -59,8 +57,8 @@ Cubins::~Cubins() = default;
 absl::StatusOr<CubinPtr> Cubins::Get(const Program& program, const StopFlag* stop) {
   if (program.source.size() > kSourceBytesMax)
     return absl::UnimplementedError(absl::StrCat("the source of ", program.entry, " has ",
-                                                   program.source.size(), " bytes; the limit is ",
-                                                   kSourceBytesMax));
+                                                 program.source.size(), " bytes; the limit is ",
+                                                 kSourceBytesMax));
   for (bool is_first = true;; is_first = false) {
     std::shared_ptr<Flight> flight;
     bool leads = false;

@@ -1,4 +1,4 @@
-// Looks for NaN, for rows that correct what a library leaves behind.
+// Finds NaN in outputs, for implementations that correct a library's results.
 #pragma once
 
 #include <algorithm>

@@ -98,7 +98,7 @@ struct Finalist {
   std::vector<double> samples_ms;  // per launch
 };
 
-// Each way once to load its code, and once on the clock.
+// Runs each way once to load its code, and once to time it.
 absl::StatusOr<std::vector<Candidate>> Screen(int count, Enqueue enqueue, Stopwatch* stopwatch) {
   const Clock::time_point start = Clock::now();
   std::vector<Candidate> candidates;

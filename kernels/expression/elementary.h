@@ -23,7 +23,7 @@ struct ChainStep {
 // that it needs and that are computed from constants alone.
 std::vector<ChainStep> ChainOf(const Graph& graph);
 
-// The shape of each node's tensor, as broadcasting and reductions make it; of constants {1}.
+// Returns the shape of each node's tensor after broadcasting and reductions; {1} for constants.
 // REQUIRES: the inputs can be broadcast, and are as many as the graph's.
 std::vector<Dims> NodeDims(const Graph& graph, absl::Span<const TensorSpec> inputs);
 

@@ -54,8 +54,8 @@ enum class Operator : uint8_t {
   kRowMean,
   kRowMax,
   kRowMin,
-  // 1 / sqrt(mean of squares + `value`), in float64, rounded once: the divisor of norms. No text
-  // contains it, and only generated CUDA computes it.
+  // 1 / sqrt(mean of squares + `value`), in float64, rounded once: the divisor of norms. Expression
+  // text cannot name this operator, and only generated CUDA computes it.
   kRowInverseRms,
 };
 
@@ -114,7 +114,7 @@ class GraphBuilder {
  private:
   struct Nodes;
   int Add(const Node& node);
-  // False unless they all are constants, or comparisons of constants.
+  // Computes the operands of `node`. False unless each is a constant or a comparison of constants.
   bool ComputeOperands(const Node& node, double* values) const;
 
   std::unique_ptr<Nodes> nodes_;

@@ -138,11 +138,11 @@ absl::Status Takes(const Problem& problem, const DeviceProperties& device, int v
   const char* obstacle = nullptr;
   if (way.x_is_vector != natural.x_is_vector) obstacle = "the vector is the other operand";
   if (way.in_vectors && !natural.in_vectors)
-    obstacle = "the matrix's rows are no whole vectors of 16 bytes";
-  if (way.cut && arrangement.arguments.k <= kTile.depth) obstacle = "its sums are too short to cut";
+    obstacle = "the matrix's rows are not a whole number of 16-byte vectors";
+  if (way.cut && arrangement.arguments.k <= kTile.depth) obstacle = "k is too small to split";
   if (obstacle == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("variant \"", NameOf(way), "\" cannot take this: ", obstacle));
+      absl::StrCat("variant \"", NameOf(way), "\" cannot run this problem: ", obstacle));
 }
 
 absl::StatusOr<PlanPtr> MakeDotPlan(const Problem& problem, const PlanContext& context) {

@@ -221,8 +221,8 @@ std::vector<Allowance> Allowances() {
            .flushes_subnormal_inputs = true}};
 }
 
-// Products with subnormal factors that are normal numbers: few rows, whole and partial tiles, one
-// slice of k and several.
+// Sizes of products that are normal numbers although one factor is subnormal: few rows, whole and
+// partial tiles, one slice of k and several.
 constexpr Size kSubnormalSizes[] = {{1, 300, 1},   {3, 1, 33},    {1, 513, 65}, {8, 1024, 40},
                                     {24, 520, 66}, {13, 257, 49}, {64, 64, 64}, {129, 600, 70}};
 

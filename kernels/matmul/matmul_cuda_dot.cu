@@ -130,7 +130,7 @@ std::string Obstacle(const Problem& problem, const DotVariant& variant) {
   if (variant.matrix != natural.matrix) return "the matrix lies the other way";
   if (variant.a_is_vector != natural.a_is_vector) return "the vector is the other operand";
   if (variant.in_vectors && !natural.in_vectors)
-    return "the matrix's rows are no whole vectors of 16 bytes";
+    return "the matrix's rows are not a whole number of 16-byte vectors";
   if (variant.cut && arrangement.arguments.k <= kDepth)
     return absl::StrCat("k is ", arrangement.arguments.k, "; sums of ", kDepth + 1,
                         " terms and more can be cut");
@@ -142,8 +142,8 @@ absl::Status Takes(const Problem& problem, const DeviceProperties& device, int v
   RETURN_IF_ERROR(Supports(problem, device));
   const std::string obstacle = Obstacle(problem, DotVariantAt(variant));
   if (obstacle.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("variant \"", NameOf(DotVariantAt(variant)), "\" cannot take this: ", obstacle));
+  return absl::InvalidArgumentError(absl::StrCat("variant \"", NameOf(DotVariantAt(variant)),
+                                                 "\" cannot run this problem: ", obstacle));
 }
 
 std::vector<std::string> Names(DataType) {

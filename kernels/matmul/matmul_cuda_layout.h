@@ -89,10 +89,10 @@ constexpr uint32_t FragmentOffset(const LaneAddress& lane, uint32_t index, uint3
          (lane.chunk_bytes ^ (along_chunks * 2 * kChunkBytes));
 }
 
-// Offset of a float32 sum that waits to be finished, in bytes from the start of a warp's piece,
-// whose rows have kColumns. Lanes store two neighbours of a row of mma's result and load 8
-// neighbours, 4 at a time. Halves of eights lie apart, exclusive-ored with the row: what half a
-// warp stores touches all banks once, and so does what a quarter loads where a row has 64.
+// Offset of an unfinished float32 sum, in bytes from the start of a warp's piece, whose rows have
+// kColumns. Lanes store two neighbours of a row of mma's result and load 8 neighbours, 4 at a time.
+// The two halves of each 8 neighbours are stored apart, at positions XORed with the row. The stores
+// of half a warp thus touch each bank once, as do the loads of a quarter if a row has 64 columns.
 template <int kColumns>
 constexpr uint32_t FloatOffset(uint32_t row, uint32_t column) {
   WARPCALL_DEVICE_CHECK(column < kColumns, row, column);

@@ -83,7 +83,7 @@ std::string Obstacle(const Order& order, const TileSet& set, const DevicePropert
   if (variant.a != order.arrangement.a || variant.b != order.arrangement.b)
     return "an operand lies the other way";
   if (variant.in_vectors && !order.in_vectors)
-    return "the rows of an operand are no whole vectors of 16 bytes";
+    return "the rows of an operand are not a whole number of 16-byte vectors";
   if (variant.cut && k <= tile.depth)
     return absl::StrCat("k is ", k, "; sums of ", tile.depth + 1, " terms and more can be cut");
   if (!Fits(set, tile, device))
@@ -106,8 +106,9 @@ absl::StatusOr<Choice> ChoiceOf(const Order& order, const TileSet& set,
   RETURN_IF_ERROR(CheckVariantNumber(order.variant, set.variants.Count()));
   const std::string obstacle = Obstacle(order, set, device);
   if (!obstacle.empty())
-    return absl::InvalidArgumentError(absl::StrCat(
-        "variant \"", NameOf(set.variants, order.variant), "\" cannot take this: ", obstacle));
+    return absl::InvalidArgumentError(absl::StrCat("variant \"",
+                                                   NameOf(set.variants, order.variant),
+                                                   "\" cannot run this problem: ", obstacle));
   const absl::StatusOr<Choice> chosen = ChooseFor(order, set, device);
   if (chosen.ok() && NumberOf(*chosen, order, set) == order.variant) return chosen;
   const TiledVariant variant = set.variants.At(order.variant);

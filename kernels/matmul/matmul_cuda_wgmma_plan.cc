@@ -114,8 +114,9 @@ absl::StatusOr<int> VariantFor(const WgmmaOrder& order, const WgmmaTiling& tilin
   RETURN_IF_ERROR(CheckVariantNumber(order.variant, order.variants.Count()));
   const std::string obstacle = Obstacle(order, tiling, halves.k);
   if (obstacle.empty()) return order.variant;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "variant \"", NameOf(order.variants, order.variant), "\" cannot take this: ", obstacle));
+  return absl::InvalidArgumentError(absl::StrCat("variant \"",
+                                                 NameOf(order.variants, order.variant),
+                                                 "\" cannot run this problem: ", obstacle));
 }
 
 // Tiles and the grid, of a tiling whose tile is known.

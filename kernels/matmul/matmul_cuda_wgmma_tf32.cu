@@ -1,8 +1,8 @@
-// The row wgmma_tf32: float32 where precision=tf32 permits it. wgmma takes the upper 19 bits of
-// each element as they are, so that operands lose up to 2^-10 of themselves, and a NaN whose
-// fraction lies in the lower 13 bits alone, which no operation makes, counts as infinity. It takes
-// operands along k. A b[k,n] goes through registers, which turn it, and an a[k,m] is turned into
-// the workspace first.
+// The implementation wgmma_tf32: float32 where precision=tf32 permits it. wgmma truncates each
+// element to its upper 19 bits, so operands lose up to 2^-10 of their value. A NaN whose fraction
+// lies only in the lower 13 bits, which no operation makes, counts as infinity. wgmma takes
+// operands along k: a b[k,n] is transposed in registers, an a[k,m] is first transposed into the
+// workspace.
 #include <string>
 #include <utility>
 #include <variant>

@@ -34,8 +34,9 @@ WARPCALL_NORM_INLINE bool IsReciprocalInRange(float reciprocal, float n, float e
   return reciprocal > 0 && total * n <= 0x1p127f && epsilon <= 0x1p100f && total >= 0x1p-60f;
 }
 
-// Returns true if n elements are close together beside their mean, given the sum of squares around
-// it or more. A mean summed from such elements directly is off by too much of their distances.
+// Returns true if the standard deviation of n elements is below a sixteenth of their mean, given
+// the sum of their squared distances from it or an upper bound of that sum. A mean summed directly
+// from such elements has an error too large beside those distances.
 WARPCALL_NORM_INLINE bool AreCloseTogether(float mean, float sum_of_squares, float n) {
   const float sixteenth = mean / 16;
   return sum_of_squares < n * sixteenth * sixteenth;

@@ -83,7 +83,7 @@ std::vector<std::string> Names(DataType type) {
   return names;
 }
 
-// A plan's launch arguments, beside its kernel.
+// Arguments with which a plan launches its kernel.
 struct RingWay {
   ColumnShape shape;
   ColumnRingPlan plan;

@@ -246,9 +246,9 @@ absl::Status Takes(const Problem& problem, const DeviceProperties& device, int v
   RETURN_IF_ERROR(Supports(problem, device));
   const auto [in_vectors, taking] = VariantAt(variant);
   if (in_vectors && !InVectors(problem))
-    return absl::InvalidArgumentError(absl::StrCat("columns of ", ViewOf(problem).inner,
-                                                   " neighbours are no whole vectors of ",
-                                                   kVectorBytes, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("columns of ", ViewOf(problem).inner,
+                     " neighbours are not a whole number of vectors of ", kVectorBytes, " bytes"));
   if (taking == Taking::kTwice || taking == TakingOf(problem, device, in_vectors))
     return absl::OkStatus();
   return CannotTake(ViewOf(problem).n);

@@ -47,8 +47,7 @@ struct RowShape {
   int threads;
   int elements;      // per thread
   int resident = 1;  // blocks that a multiprocessor is to have room for
-  int ahead =
-      0;  // rows for each multiprocessor, by which memory is asked for before its block starts
+  int ahead = 0;     // prefetch distance, in rows per multiprocessor; 0: no prefetch
 
   constexpr int capacity() const { return threads * elements; }
 };

@@ -89,8 +89,8 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   const int64_t n = elements == 0 ? 1 : ViewOf(problem).n;
   if (n < kWrongForInfinitiesMax && !std::has_single_bit(static_cast<uint64_t>(n)))
     return absl::UnimplementedError(absl::StrCat(
-        "cuDNN gives 0 and not NaN for -infinity throughout where the axis is shorter than ",
-        kWrongForInfinitiesMax, " and no power of two; it has ", n));
+        "cuDNN returns 0, not NaN, for rows of -infinity if the axis is shorter than ",
+        kWrongForInfinitiesMax, " and its length is not a power of two; the length is ", n));
   RETURN_IF_ERROR(cuda::LoadCudnn().status());
   if (elements <= kElementsMax) return absl::OkStatus();
   return absl::UnimplementedError(

@@ -206,8 +206,8 @@ absl::Status Admission::CheckDevice(absl::string_view name) const {
 absl::Status Admission::NoneAllowed(absl::string_view why) const {
   return gate_->Refuse(
       limits_implementations() ? AuthRefusal::kImplementation : AuthRefusal::kDevice,
-      absl::PermissionDeniedError(absl::StrCat("the server's policy lets ", Who(principal_),
-                                               " use nothing that would do: ", why)));
+      absl::PermissionDeniedError(absl::StrCat("the server's policy for ", Who(principal_),
+                                               " allows nothing that can run this: ", why)));
 }
 
 absl::Status Admission::Hold(int64_t bytes) {

@@ -87,7 +87,7 @@ absl::Status CheckMethods(absl::string_view where, const Policy::Names& named,
   for (const std::string& name : named)
     if (!known.contains(name))
       return Wrong(where, absl::StrCat("\"", name,
-                                       "\" is no method; there are: ", absl::StrJoin(known, ", ")));
+                                       "\" is no method; available: ", absl::StrJoin(known, ", ")));
   return absl::OkStatus();
 }
 

@@ -28,11 +28,11 @@ bool IsVisible(absl::string_view text) {
 absl::Status CheckLine(absl::string_view name, absl::string_view token) {
   if (name.size() > kNameBytesMax || !IsVisible(name))
     return absl::InvalidArgumentError(
-        absl::StrCat("the name has to be 1 to ", kNameBytesMax, " printable characters of ASCII"));
+        absl::StrCat("the name has to be 1 to ", kNameBytesMax, " printable ASCII characters"));
   if (token.size() > kTokenBytesMax || !IsVisible(token))
     return absl::InvalidArgumentError(absl::StrCat("the token of ", name, " has ", token.size(),
                                                    " bytes; it has to be 1 to ", kTokenBytesMax,
-                                                   " printable characters of ASCII"));
+                                                   " printable ASCII characters"));
   return absl::OkStatus();
 }
 

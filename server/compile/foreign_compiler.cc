@@ -134,7 +134,7 @@ absl::StatusOr<CudaCode> CompileForeign(const compiled::ForeignSource& foreign,
                                                        .cuda_include = compiler.cuda_include}));
   const process::Channel& channel = child->channel();
   if (!channel.Send("", ToBytes(source)).ok())
-    return absl::InternalError("the compiler's process ended before it had the source");
+    return absl::InternalError("the compiler process exited before it received the source");
   if (!AwaitAnswer(channel, compiler.deadline_ns)) {
     child->Kill();
     return absl::DeadlineExceededError(absl::StrCat(

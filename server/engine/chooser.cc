@@ -216,7 +216,7 @@ absl::Status Chooser::NoSuchDevice() const {
   };
   return absl::NotFoundError(absl::StrCat(
       "device \"", question_.device,
-      "\" does not exist; there is: ", absl::StrJoin(choices_->places, ", ", append_name)));
+      "\" does not exist; available: ", absl::StrJoin(choices_->places, ", ", append_name)));
 }
 
 }  // namespace warpcall

@@ -78,7 +78,7 @@ inline constexpr int kInspectionCount = 5;
 // "benchmark", "profile", "describe", "tune", "push".
 const char* InspectionName(Inspection kind);
 
-// The end of an inspection. Texts of callers may be anything, and long.
+// Outcome of an inspection. Texts from callers are unchecked and may be long.
 struct InspectionEnd {
   Inspection kind = Inspection::kBenchmark;
   absl::StatusCode code = absl::StatusCode::kOk;

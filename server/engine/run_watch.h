@@ -31,8 +31,9 @@ class RunWatch final : public StopFlag {
   }
 
   bool IsSet() const override;
-  // True if a device that cannot be asked to stop must be ended by force. One client's departure is
-  // no reason for that.
+  // Returns true if the job has exceeded max_run_seconds or the drain is over. A device that cannot
+  // be asked to stop is then stopped by force; a cancelled call or a passed deadline does not
+  // justify that.
   bool MustEnd() const;
   // OK if no thread has seen the flag set, so that the work is complete; otherwise the status with
   // which the job ends.

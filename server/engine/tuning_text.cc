@@ -167,7 +167,7 @@ class Parser {
     const auto read = static_cast<int64_t>(text_.classes.size() + text_.unknown.size());
     if (read == classes) return std::move(text_);
     return absl::InvalidArgumentError(
-        absl::StrCat("it has ", read, " classes, and its last line says ", classes));
+        absl::StrCat("it has ", read, " classes, but its last line says ", classes));
   }
 
  private:
@@ -179,13 +179,13 @@ class Parser {
                        "\": it is of another version, or no tuning table"));
     const size_t last = text.rfind("\nend ");
     if (last == absl::string_view::npos || text.back() != '\n')
-      return absl::InvalidArgumentError("its last line is missing: it is not whole");
+      return absl::InvalidArgumentError("its last line is missing: the file is incomplete");
     const absl::string_view body = text.substr(0, last + 1);
     const std::vector<absl::string_view> words =
         absl::StrSplit(absl::StripSuffix(text.substr(last + 1), "\n"), ' ');
     if (words.size() == 3 && absl::SimpleAtoi(words[1], classes) && words[2] == Checksum(body))
       return absl::OkStatus();
-    return absl::InvalidArgumentError("it is not what was written: its checksum is another");
+    return absl::InvalidArgumentError("its checksum does not match: the file has been changed");
   }
 
   bool Read(absl::string_view line) {

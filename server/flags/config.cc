@@ -96,7 +96,7 @@ void AddListening(CLI::App* app, Config* config) {
          "HOST:PORT")
       ->check(CheckHttpAddress);
   app->add_option("--max_connection_age_seconds", config->max_connection_age_seconds,
-                  "Time after which clients are asked to reconnect, so that they find added "
+                  "Time after which clients are asked to reconnect, so that they discover new "
                   "servers, seconds; open calls finish on the old connection; 0: never")
       ->check(Between(0.0, 86400.0));
 }
@@ -158,11 +158,11 @@ void AddResidentLimits(CLI::App* app, Config* config) {
       ->check(Between(int64_t{0}, int64_t{1} << 20))
       ->default_str("1024, or a quarter of a GPU's memory");
   app->add_option("--resident_ttl_seconds", config->resident_ttl_seconds,
-                  "Time after its last use at which such a tensor ends, seconds, unless its caller "
-                  "asked for another")
+                  "Time for which such a tensor is kept after its last use, seconds, unless its "
+                  "caller asked for another time")
       ->check(Between(0.1, 31536000.0));
   app->add_option("--resident_ttl_seconds_max", config->resident_ttl_seconds_max,
-                  "Longest such time that a caller may ask for, seconds; at least "
+                  "Longest time to keep a tensor that a caller may ask for, seconds; at least "
                   "resident_ttl_seconds")
       ->check(Between(0.1, 31536000.0));
   app->add_option("--graph_mib", config->graph_mib,
@@ -182,7 +182,8 @@ void AddInspectionLimits(CLI::App* app, Config* config) {
          "a Push never takes more than 60; they run one at a time")
       ->check(Between(1.0, 86400.0));
   app->add_option("--inspect_queue", config->inspect_queue,
-                  "Number of such calls that may wait, at most half of them from one connection")
+                  "Benchmark, Tune, Profile, Describe and Push calls that may wait, at most half "
+                  "of them from one connection")
       ->check(Between(1, 1024));
   app->add_option("--push_run_seconds", config->push_run_seconds,
                   "Longest time that a launch of a pushed kernel may take, seconds")
@@ -269,7 +270,7 @@ void AddExpert(CLI::App* app, Config* config) {
   app->add_option("--cuda_include", config->cuda_include,
                   "Folder with the CUDA toolkit's headers, which pushed kernels may include")
       ->check(CLI::ExistingDirectory)
-      ->default_str("that of the build's toolkit, if it is there");
+      ->default_str("the build's toolkit, if present");
 }
 
 void AddTests(CLI::App* app, TestFlags* tests) {

@@ -69,9 +69,9 @@ absl::Status CheckPlan(const BenchmarkPlan& plan) {
 absl::Status TooSlow(double predicted_ns, int64_t row_ns_max) {
   const double needed_ns = static_cast<double>(kLaunchesMin) * predicted_ns;
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "skipped: a launch is predicted to take %.3g s, and there are %.3g s for %d of them at "
-      "least; name it and raise timeout_ns (--timeout) to %.3g s or more",
-      predicted_ns * 1e-9, static_cast<double>(row_ns_max) * 1e-9, kLaunchesMin,
+      "skipped: a launch is predicted to take %.3g s, and at least %d launches must fit into %.3g "
+      "s; name the implementation and raise timeout_ns (--timeout) to %.3g s or more",
+      predicted_ns * 1e-9, kLaunchesMin, static_cast<double>(row_ns_max) * 1e-9,
       1.25 * needed_ns * 1e-9));
 }
 

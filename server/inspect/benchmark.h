@@ -77,10 +77,10 @@ struct BenchmarkSite {
 
 // Times the plan's rows, the fastest first. Rows of similar speed take turns, sample by sample,
 // with copies between them; each launch uses the next of several equal sets of operands. On a CPU
-// the samples of fast rows come in four blocks, over 300 ms at least. A row that does not run on
-// the device, fails, or gets no time says so in its result. An error is the whole run's: a plan out
-// of range, no memory for the operands, a lost device. The calling thread becomes the device's, as
-// by Stream::BindThread.
+// the samples of fast rows come in four blocks, over 300 ms at least. If a row does not run on the
+// device, fails, or gets no time, its result has the reason. A returned error concerns the whole
+// run: a plan out of range, no memory for the operands, a lost device. The calling thread is bound
+// to the device, as by Stream::BindThread.
 //
 // The response has all results in the order of the plan's rows, with verdicts from Rank(). Its
 // stamp lacks the versions of the server and of CUDA. The ceilings are CopyCeiling's for the

@@ -83,8 +83,8 @@ class RowTimer {
     int64_t count = 0;
   };
   SetsUsed sets_used() const { return sets_used_; }
-  // Drops the last sample, to be taken again, but not its time. False if that was done so often
-  // that there is little hope, and the sample stays, or if there is none.
+  // Drops the last sample, to be taken again; its time still counts as spent. Returns false, and
+  // drops nothing, if there is no sample, or if retakes have used up their number or their time.
   bool Retake();
 
   const std::vector<double>& samples_ns() const { return samples_ns_; }  // one launch's time each

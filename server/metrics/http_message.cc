@@ -120,7 +120,7 @@ class HttpReader::Parser : public http::request_parser<http::string_body> {
     body_limit(std::numeric_limits<uint64_t>::max());
   }
 
-  // 0, or the status to refuse with; `bytes` loses what was read.
+  // Parses `bytes` and removes what it has parsed. Returns 0, or the HTTP status to refuse with.
   int Read(std::string* bytes) {
     boost::beast::error_code error;
     const bool is_head = !is_header_done();

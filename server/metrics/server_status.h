@@ -69,8 +69,8 @@ struct ServerStatus {
   std::vector<RecentInspection> inspections;  // the last ones, newest first
 };
 
-// Most entries that are shown; how many more there are is said. They bound page and JSON to
-// kStatusBytesMax.
+// Maximum numbers of entries shown; page and JSON report how many more there are. These limits
+// bound both to kStatusBytesMax.
 inline constexpr size_t kStatusKernelsMax = 256;
 inline constexpr size_t kStatusDevicesMax = 64;
 inline constexpr size_t kStatusInspectionsMax = 10;
@@ -79,8 +79,8 @@ inline constexpr size_t kStatusNameBytesMax = 64;
 inline constexpr size_t kStatusReadinessBytesMax = 512;
 inline constexpr size_t kStatusBytesMax = size_t{512} << 10;
 
-// Returns the start of `text` in kStatusNameBytesMax at most, by whole characters; what is cut has
-// "..." at its end.
+// Returns `text`, cut after a whole character to at most `bytes_max` bytes; a cut text ends with
+// "...".
 std::string CutText(absl::string_view text, size_t bytes_max = kStatusNameBytesMax);
 
 // All kernels together.

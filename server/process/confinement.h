@@ -23,10 +23,9 @@ struct Confinement {
   bool silent = false;
 };
 
-// Confines this process and all of its threads for good. It can open no file but those below
-// `folders`, and these only to read; make no socket, process or program; signal, trace or read no
-// other process. Descriptors that are open stay so. System calls outside a short list fail with
-// EPERM.
+// Confines this process and all of its threads permanently. It can open only files below `folders`,
+// and only to read. It cannot create sockets or processes, run programs, or signal, trace or read
+// other processes. Open descriptors stay open. System calls outside a short list fail with EPERM.
 //
 // UNIMPLEMENTED with the reason where the kernel has no Landlock (Linux 5.13) or no seccomp filter;
 // what it does have is in force then. INTERNAL if the process has several threads: Landlock would

@@ -20,7 +20,7 @@ absl::StatusOr<std::vector<DeviceName>> ModelsOf(const DeviceOptions& options) {
   for (absl::string_view name : absl::StrSplit(options.selection, ','))
     if (name != "auto" && name != "cpu")
       return absl::NotFoundError(
-          absl::StrCat("device \"", name, "\" does not exist; there is: cpu"));
+          absl::StrCat("device \"", name, "\" does not exist; available: cpu"));
   return std::vector<DeviceName>{{"cpu", DeviceKind::kCpu}};
 }
 

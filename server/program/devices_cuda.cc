@@ -35,7 +35,7 @@ absl::StatusOr<int> OrdinalOf(absl::string_view name) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found != names.end()) return static_cast<int>(found - names.begin());
   return absl::NotFoundError(
-      absl::StrCat("device \"", name, "\" does not exist; there is: ", absl::StrJoin(names, ", "),
+      absl::StrCat("device \"", name, "\" does not exist; available: ", absl::StrJoin(names, ", "),
                    names.empty() ? "" : ", ", "cpu"));
 }
 

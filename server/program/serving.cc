@@ -24,9 +24,9 @@
 namespace warpcall {
 namespace {
 
-// After the drain: for the last answers to leave, and then for calls to end with their connections.
+// Time after the drain to send the last answers, and again for calls to end with their connections.
 constexpr absl::Duration kShutdownTimeout = absl::Milliseconds(200);
-// When the drain is over: for what was ended to notice, some 50 ms, and to be answered.
+// Time after the drain for stopped work to notice (about 50 ms) and for its calls to be answered.
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
 
 // Exit statuses, as README and --help say; 2 is ParseConfig's.

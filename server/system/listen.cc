@@ -274,7 +274,7 @@ absl::Status CheckNobodyListens(const std::string& path) {
   }
 }
 
-// As its holder wrote it; 0 where it has not done so yet.
+// Returns the process id that the lock's holder wrote into the file; 0 if it has not written one.
 int64_t HolderOf(int lock) {
   char text[32];
   const ssize_t bytes = pread(lock, text, sizeof(text), 0);

@@ -25,19 +25,19 @@ void UnblockStopSignals();
 // SIGTERM, SIGINT and kDevicesLost.
 sigset_t StopSignals();
 
-// Ends this process when SIGTERM or SIGINT comes while it is not ready to take them, whatever its
-// other threads wait for (a hung file system, a device's driver).
+// Ends this process if SIGTERM or SIGINT arrives before the server handles signals, even if other
+// threads are blocked (a hung file system, a device's driver).
 class StartWatch {
  public:
   // REQUIRES: both are blocked.
   StartWatch();
-  // From now on signals wait for somebody else.
+  // From then on, signals stay pending until other code takes them.
   ~StartWatch();
   StartWatch(const StartWatch&) = delete;
   StartWatch& operator=(const StartWatch&) = delete;
 
-  // This process is to serve: being told to end before it does so is no failure, status 0. Before,
-  // the status is 128 and the signal.
+  // Declares that this process will serve. A signal that ends it after this call is no failure:
+  // the exit status is 0. Before this call the status is 128 plus the signal's number.
   void ToServe();
 
  private:

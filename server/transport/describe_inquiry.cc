@@ -13,7 +13,7 @@
 namespace warpcall {
 namespace {
 
-// A request, each name known and each shape possible.
+// A request whose names are known and whose shapes are possible.
 struct CheckedDescribe {
   v1::DescribeRequest request;
   const Kernel* kernel = nullptr;
@@ -36,8 +36,8 @@ absl::Status ReadGraphOf(const ExecuteDeps& deps, v1::DescribeRequest* message, 
   if (!message->kernel().empty() || !message->implementation().empty() ||
       message->inputs_size() > 0 || message->attributes_size() > 0 || !message->device().empty())
     return absl::InvalidArgumentError(
-        "beside a graph there is a kernel, an implementation, inputs, attributes or a device; a "
-        "graph has its own");
+        "a request with a graph must leave kernel, implementation, inputs, attributes and device "
+        "empty; the graph has its own");
   const std::string bytes = message->graph().SerializeAsString();
   const wire::Bytes fragment = bytes;
   GraphCodec codec(deps.registry, nullptr);

@@ -37,18 +37,20 @@ absl::StatusOr<int64_t> ReadTune(const ExecuteDeps& deps, const std::string& byt
 inline constexpr int kImplementationsMax = 64;
 // INVALID_ARGUMENT names value and limit.
 absl::Status CheckCount(absl::string_view name, int64_t value, int64_t max);
-// INVALID_ARGUMENT for more than kImplementationsMax, NOT_FOUND for a name that `kernel` has not.
+// INVALID_ARGUMENT for more than kImplementationsMax names, NOT_FOUND for one that `kernel` lacks.
 absl::Status CheckImplementations(const Registry& registry, const Kernel& kernel,
                                   const google::protobuf::RepeatedPtrField<std::string>& names);
-// PERMISSION_DENIED unless the policy allows the request's device and the implementations that are
-// named; without names, all of its kernel: a child chooses among them and knows no policy.
+// PERMISSION_DENIED unless the policy allows the request's device and the named implementations.
+// Without names it must allow all of the kernel's implementations: the child process chooses among
+// them and knows no policy.
 absl::Status CheckPolicyFor(const Registry& registry, const Request& request,
                             const google::protobuf::RepeatedPtrField<std::string>& names);
-// When a child stops measuring. The answer comes before the deadline, however long the last launch,
-// and on its way it takes some time too.
+// Returns the time at which a child process stops measuring: early enough that its last launch can
+// end and its answer arrive before the deadline.
 int64_t MeasureUntil(int64_t deadline_ns, int64_t now_ns);
 
-// As both begin.
+// Reads the request of a Tune, checks the policy for the implementations that it names, and returns
+// the bytes of its operands.
 absl::StatusOr<int64_t> ReadWithVariants(const ExecuteDeps& deps, const std::string& bytes,
                                          Request* request);
 // "cuda" of "cuda:*".

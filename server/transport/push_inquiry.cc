@@ -108,8 +108,8 @@ absl::StatusOr<int> DeviceFor(const ExecuteDeps& deps, const std::string& name) 
     last = i;
   }
   if (name.empty()) return last;
-  return absl::NotFoundError(
-      absl::StrCat("device \"", name, "\" does not exist; there is: ", absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(absl::StrCat(
+      "device \"", name, "\" does not exist; available: ", absl::StrJoin(names, ", ")));
 }
 
 // Bytes of operands of the largest problem that is certain to be tried.

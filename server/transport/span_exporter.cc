@@ -73,8 +73,8 @@ absl::StatusOr<OtlpEndpoint> ParseOtlpEndpoint(const std::string& text) {
   if (colon == absl::string_view::npos || colon == 0 || rest.find('/') != absl::string_view::npos ||
       !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port == 0 || port > 65535)
     return absl::InvalidArgumentError(absl::StrCat(
-        "--otlp_endpoint: \"", text, "\" is no address of a collector: it must be HOST:PORT, ",
-        "http://HOST:PORT, https://HOST:PORT or unix:PATH, the port 1 to 65535"));
+        "--otlp_endpoint: \"", text, "\" is not a collector's address; it must be HOST:PORT, ",
+        "http://HOST:PORT, https://HOST:PORT or unix:PATH, with a port from 1 to 65535"));
   return endpoint;
 }
 

@@ -110,7 +110,7 @@ class StreamRequest {
   bool IsShared(size_t input) const;
   // Takes the next window's part of an input. REQUIRES: that part has come.
   Slices TakeInput(size_t input, int64_t bytes);
-  // RESOURCE_EXHAUSTED, for good.
+  // Returns RESOURCE_EXHAUSTED, marked never to be retried.
   static absl::Status TooMuch(const std::string& what);
   const Problem& ProblemOf(int64_t window) const { return window == windows_ - 1 ? last_ : full_; }
 

@@ -48,8 +48,8 @@ bool IsTime(double ns) { return std::isfinite(ns) && ns > 0; }
 // Rows that did not run, or of which nothing was compared, are neither right nor wrong.
 void Judge(const v1::BenchmarkResult& result, const Row& row, TunedClass* tuned) {
   if (!result.error().empty() || result.checked_elements() == 0) return;
-  // A special value is wrong, which is all that can be told where an op has no bounds; where it
-  // has, they tell whether it may stand there.
+  // Without error bounds max_error is 0; a relative_error that is not finite then means that a
+  // special value is wrong. With bounds, max_error covers special values.
   const bool is_special = result.max_error() == 0 && !std::isfinite(result.relative_error());
   if (!(result.max_error() <= 1) || is_special) {
     const double error = is_special ? std::numeric_limits<double>::infinity() : result.max_error();

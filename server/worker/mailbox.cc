@@ -117,8 +117,9 @@ absl::Status AwaitBell(const MailWait& wait) {
 
 }  // namespace
 
-// A reader that is awake may have the last message, and be asleep for the next, before its writer
-// comes to look whether it sleeps: one bell may be for that, and no more.
+// A reader that is awake can take a message and go to sleep for the next one before the writer of
+// the first message checks whether the reader sleeps. That writer then rings although no message
+// has come since. This can happen once per wait, so a second such bell is an error.
 absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wait) {
   WARPCALL_DCHECK(wait.socket >= 0 && wait.places != nullptr, wait.socket);
   if (Arrived(*signal, messages)) return absl::OkStatus();
@@ -132,7 +133,7 @@ absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wa
     RETURN_IF_ERROR(AwaitBell(wait));
     if (Arrived(*signal, messages)) return absl::OkStatus();
   }
-  return absl::UnavailableError("the worker process rang without a message");
+  return absl::UnavailableError("the worker process signalled but sent no message");
 }
 
 }  // namespace warpcall::worker

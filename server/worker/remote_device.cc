@@ -347,9 +347,9 @@ absl::StatusOr<std::shared_ptr<Link>> RemoteDevice::StartAnother() {
   ASSIGN_OR_RETURN(const DeviceProperties found, FromWire(hello));
   if (found.name != properties_.name || found.description != properties_.description ||
       found.pci_bus_id != properties_.pci_bus_id)
-    return absl::FailedPreconditionError(absl::StrCat("another device answers for it: ", found.name,
-                                                      ", ", found.description, " at ",
-                                                      found.pci_bus_id));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the restarted worker has a different device: ", found.name, ", ",
+                     found.description, " at ", found.pci_bus_id));
   RETURN_IF_ERROR(ShareStaging(*link));
   return link;
 }

@@ -85,7 +85,7 @@ class RemoteDevice final : public Device {
   void Record(const RunReply& reply);
 
   void Supervise(std::shared_ptr<Link> link);
-  // Null when the device is lost or this object goes.
+  // Null when the device is lost or this object is being destroyed.
   std::shared_ptr<Link> Restart();
   absl::StatusOr<std::shared_ptr<Link>> StartAnother();
   void Serve(std::shared_ptr<Link> link);
@@ -94,10 +94,10 @@ class RemoteDevice final : public Device {
 
   const RemoteOptions options_;
   int staging_ = -1;
-  int stop_ = -1;  // readable when this object goes
+  int stop_ = -1;  // readable once this object is being destroyed
   DeviceProperties properties_;
   int64_t resident_bytes_max_ = 0;
-  std::atomic<uint64_t> residents_{0};  // the last tensor's number; no worker's is given again
+  std::atomic<uint64_t> residents_{0};  // the last tensor's number; restarted workers reuse none
   char* staging_memory_ = nullptr;
   size_t staging_bytes_ = 0;
   size_t lanes_used_ = 0;

@@ -182,7 +182,7 @@ class GraphsTest(unittest.TestCase):
             unknown(request)
             self.client.execute_graph(request)
         self.assertEqual(raised.exception.code(), NOT_FOUND)
-        self.assertRegex(raised.exception.details(), '^step "y": kernel "graph" is unknown; there are: .*gelu')
+        self.assertRegex(raised.exception.details(), '^step "y": kernel "graph" is unknown; available: .*gelu')
         self.assertNotRegex(raised.exception.details(), "there are.*graph")
         def attribute(request):
             request.steps[1].attributes["axis"].int_value = 2
@@ -318,8 +318,8 @@ class GraphsTest(unittest.TestCase):
                 lambda: self.described(data))
         def kernel(request):
             request.kernel = "gelu"
-        refused(INVALID, "beside a graph there is a kernel, an implementation, inputs, attributes or a device; a graph "
-                         "has its own", lambda: self.described(kernel))
+        refused(INVALID, "a request with a graph must leave kernel, implementation, inputs, attributes and device "
+                         "empty; the graph has its own", lambda: self.described(kernel))
         def unneeded(request):
             request.graph.steps.add(name="z", kernel="gelu", inputs=["h"])
         refused(INVALID, 'step "z": no output needs it', lambda: self.described(unneeded))
@@ -349,7 +349,7 @@ class GraphsTest(unittest.TestCase):
                      untyped)
         def device(request):
             request.device = "cuda:7"
-        self.refused(NOT_FOUND, 'device "cuda:7" does not exist; there is: cpu', device)
+        self.refused(NOT_FOUND, 'device "cuda:7" does not exist; available: cpu', device)
 
 
 if __name__ == "__main__":

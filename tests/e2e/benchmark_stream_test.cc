@@ -131,8 +131,8 @@ TEST_F(BenchmarkStreamTest, SlowRowsAreSkippedAndTheCallEndsInTime) {
   ASSERT_EQ(response.results_size(), 1);
   const v1::BenchmarkResult& result = response.results(0);
   EXPECT_GT(result.predicted_ns(), 1e9);
-  EXPECT_THAT(result.error(), HasSubstr("there are 0.1 s for 2 of them at least; name it and raise "
-                                        "timeout_ns (--timeout) to "));
+  EXPECT_THAT(result.error(), HasSubstr("at least 2 launches must fit into 0.1 s; name the "
+                                        "implementation and raise timeout_ns (--timeout) to "));
   EXPECT_EQ(result.median_ns(), 0);
   EXPECT_EQ(result.iterations(), 0);
 }

@@ -93,7 +93,7 @@ TEST_F(ImplementationNamesTest, ARequestNamesAFamilyOrPinsAVariant) {
   for (const char* const name :
        {"reference:refusing", "library:", "library:*", ":refusing", "libraryrefusing"})
     EXPECT_THAT(Runs(name),
-                Pair("5", HasSubstr("there are: library, reference; their variants: "
+                Pair("5", HasSubstr("available: library, reference; their variants: "
                                     "library:refusing, library:not_compiling, reference:taking")))
         << name;
   // All variants of an implementation count as one.

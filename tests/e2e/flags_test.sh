@@ -56,7 +56,7 @@ output=$("$server" --listen=0.0.0.0:0 --metrics_listen=127.0.0.1:0 2>&1 >/dev/nu
 output=$("$server" --devices=tpu:0 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *tpu:0*cpu* ]] || { echo "--devices=tpu:0: $output"; failures=1; }
 output=$("$server" --devices=cpu --push=cuda:9 2>&1 >/dev/null)
-[ $? = 1 ] && [[ $output == *'there is no device "cuda:9"; there is: cpu'* ]] || { echo "--push=cuda:9: $output"; failures=1; }
+[ $? = 1 ] && [[ $output == *'there is no device "cuda:9"; available: cpu'* ]] || { echo "--push=cuda:9: $output"; failures=1; }
 output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --compile_cache=/proc/self/task 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *compile_cache*'"/proc/self/task"'*made* ]] || { echo "--compile_cache: $output"; failures=1; }
 output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --tuning_cache=/nowhere/tuning 2>&1 >/dev/null)

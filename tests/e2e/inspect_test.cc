@@ -178,7 +178,7 @@ TEST_F(InspectTest, RefusesWithValueAndLimit) {
   };
   add(grpc::NOT_FOUND, "kernel \"relu\"")->set_kernel("relu");
   add(grpc::NOT_FOUND, "implementation \"fast\"")->add_implementations("fast");
-  add(grpc::NOT_FOUND, "there is: cpu")->set_device("cuda:0");
+  add(grpc::NOT_FOUND, "available: cpu")->set_device("cuda:0");
   add(grpc::INVALID_ARGUMENT, "gelu takes 1 input")->clear_inputs();
   add(grpc::INVALID_ARGUMENT, "data type 9")->mutable_inputs(0)->set_data_type(v1::DataType(9));
   add(grpc::INVALID_ARGUMENT, "dimension 0 is -1")->mutable_inputs(0)->set_shape(0, -1);

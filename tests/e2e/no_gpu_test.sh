@@ -46,5 +46,5 @@ kill -TERM $pid
 wait $pid || fail "the server ended with status $?: $(cat "$scratch/err")"
 
 output=$("$server" --devices=cuda:0 2>&1 >/dev/null)
-[ $? = 1 ] && [[ $output == *cuda:0*"there is: cpu"* ]] || fail "--devices=cuda:0: $output"
+[ $? = 1 ] && [[ $output == *cuda:0*"available: cpu"* ]] || fail "--devices=cuda:0: $output"
 exit $failures

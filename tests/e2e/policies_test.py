@@ -95,7 +95,7 @@ class PoliciesTest(AccessCase):
         for name in (other.variants[0], f"{other.name}:{other.variants[0]}"):
             self.assert_denied(f"alice may not use the implementation {other.variants[0]}",
                                lambda: alice.gelu(X, implementation=name))  # noqa: B023  (called at once)
-        self.assert_denied("lets alice use nothing that would do",
+        self.assert_denied("for alice allows nothing that can run this",
                            lambda: alice.gelu(X, implementation="cpu"))
         self.assert_denied("alice may not use the device cuda:7", lambda: alice.gelu(X, device="cuda:7"))
         self.assert_denied("alice may not call ListKernels", alice.kernels)
@@ -106,7 +106,7 @@ class PoliciesTest(AccessCase):
         for asked in ({}, {"implementation": "reference"}):
             self.assertEqual(alice.describe("gelu", "64", **asked).implementation, "reference")
         for call in (lambda: bob.gelu(X), lambda: bob.describe("gelu", "64")):
-            self.assert_denied("lets bob use nothing that would do: cpu may not be used", call)
+            self.assert_denied("for bob allows nothing that can run this: cpu may not be used", call)
         carol.devices()
         self.assert_denied("carol may not call Execute", lambda: carol.gelu(X))
         self.assertEqual(self.refusals(server), {"kernel": 2, "implementation": 4, "device": 3,
@@ -121,7 +121,7 @@ class PoliciesTest(AccessCase):
         with self.assertRaises(warpcall.Unimplemented) as caught:
             bob.picky(X, elements_max=1)
         self.assertIn("there is no way to copy", str(caught.exception))
-        self.assert_denied("lets bob use nothing that would do: cpu: not_compiling would run it",
+        self.assert_denied("for bob allows nothing that can run this: cpu: not_compiling would run it",
                            lambda: bob.picky(X, elements_max=1))
         alice = self.connect(server, ALICE)
         self.assertEqual(alice.picky(X, elements_max=1).launch.variant, "taking")
@@ -191,7 +191,7 @@ class PoliciesTest(AccessCase):
     def test_what_is_wrong_with_the_file_is_said_at_the_start(self):
         self.assert_does_not_start("missing: No such file", f"--policy_file={self.path('missing')}")
         self.assert_does_not_start(
-            "\"Excute\" is no method; there are: Benchmark",
+            "\"Excute\" is no method; available: Benchmark",
             f"--policy_file={self.policies({'default': {'methods': ['Excute']}})}")
 
 

@@ -84,7 +84,7 @@ TEST_F(RegistryTest, FindListsWhatExists) {
   EXPECT_EQ((*registry_.Find("identity"))->op, &IdentityOp());
   const absl::Status status = registry_.Find("gelu2").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), "kernel \"gelu2\" is unknown; there are: gelu, identity");
+  EXPECT_EQ(status.message(), "kernel \"gelu2\" is unknown; available: gelu, identity");
 }
 
 TEST_F(RegistryTest, AutoTakesTheFirstRowThatSupportsTheProblem) {
@@ -132,7 +132,7 @@ TEST_F(RegistryTest, UnknownImplementationListsRowsAndFamilies) {
   const absl::Status status = Select("triton", 2, cpu_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(),
-            "implementation \"triton\" of gelu is unknown; there are: cpu, reference, cuda; their "
+            "implementation \"triton\" of gelu is unknown; available: cpu, reference, cuda; their "
             "variants: cpu:picky, reference:plain, cuda:warp");
 }
 

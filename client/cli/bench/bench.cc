@@ -57,16 +57,17 @@ one comma-separated shape per input:
   warpcall bench linear --shape '{1,64}x4096x1024'
 --input takes the types and shapes of .npy files instead, one file per input.
 The values are always random N(0, 1) numbers that the server makes.
-A row is one implementation. Rows are measured in turns. A row predicted to take
-longer than its time limit is skipped; it shows how to measure it anyway.
+A row is one implementation. Samples of different rows are interleaved. A row
+predicted to take longer than its time limit is skipped; the table then shows
+how to measure it anyway.
 --deadline applies to each point; rows measured before it are shown.
-MEDIAN and MIN are over N samples. NOISE is the standard error of the median, in
-percent of the median. %COPY is the bandwidth in percent of that of a copy of as
-many bytes, %MADD the FLOP/s in percent of multiply-adds alone, both measured in
-the same run. ERROR is |out - ref| / |ref| against float64, over the elements
-that are checked. VS BEST is the median divided by that of the fastest row: ~ if
-the two can't be told apart or the row is unstable, "unstable" or - if the
-fastest row is not known.
+MEDIAN and MIN are over N samples. NOISE is the standard error of the median, as
+a percentage of the median. %COPY is the bandwidth as a percentage of that of a
+copy of the same size, %MADD the FLOP/s as a percentage of those of multiply-adds
+alone; both are measured in the same run. ERROR is |out - ref| / |ref| against
+float64, over the elements that are checked. VS BEST is the median divided by
+that of the fastest row: ~ if the two can't be told apart or the row is unstable,
+"unstable" or - if the fastest row is not known.
 Ctrl-C stops the run; the results so far are printed and written.
 Exit status: 0 each point has measured rows, others may have been skipped, 1 a
 point was refused, has no measured row or was ended by --deadline, 2 usage
@@ -91,7 +92,7 @@ struct BenchOptions {
             .AddRepeated("--shape", &shapes,
                          "Set the inputs' shapes, see below; repeat for several problems")
             .TypeName("SHAPE");
-    arguments.AddFlag("--zip", &zip, "Take the values of several braces in turn, not combined");
+    arguments.AddFlag("--zip", &zip, "Pair the values of several braces instead of combining them");
     arguments
         .AddRepeated(
             "--input", &inputs,
@@ -156,8 +157,9 @@ struct BenchOptions {
     if (!tunes)
       candidate
           .Add(arguments,
-               "Time this kernel of yours, too, if the server finds it correct; default beside it: "
-               "the fastest of the library and of the server's own")
+               "Also time this kernel of yours, if the server finds it correct; without "
+               "--implementation, against the fastest vendor-library implementation and the "
+               "fastest of the server's own")
           .Excludes(warmup)
           .Excludes(max_noise)
           .Excludes(timeout);
@@ -187,8 +189,8 @@ absl::Status CheckSources(const BenchOptions& options) {
     return absl::InvalidArgumentError("--shape or --input is required");
   if (!options.inputs.empty() && options.types.size() > 1)
     return absl::InvalidArgumentError(
-        absl::StrCat("--input: files have a type of their own; --type is there ",
-                     options.types.size(), " times, and may be once"));
+        absl::StrCat("--type is given ", options.types.size(),
+                     " times; with --input it may be given once, since the files have a type"));
   return absl::OkStatus();
 }
 

@@ -32,7 +32,7 @@ void AddOnce(const std::string& name, std::vector<std::string>* names) {
 
 absl::Status Unknown(absl::string_view what, absl::string_view name,
                      const std::vector<std::string>& known) {
-  return absl::NotFoundError(absl::StrCat(what, " \"", name, "\" is unknown; there are: ",
+  return absl::NotFoundError(absl::StrCat(what, " \"", name, "\" is unknown; available: ",
                                           absl::StrJoin(known, ", "), DidYouMean(name, known)));
 }
 
@@ -88,7 +88,7 @@ absl::StatusOr<const AttributeValue*> FindDefault(const std::string& kernel,
       names.push_back(known.name);
     }
     return absl::InvalidArgumentError(absl::StrCat(
-        "attribute '", attribute, "' of ", kernel, " is unknown; there are: ",
+        "attribute '", attribute, "' of ", kernel, " is unknown; available: ",
         names.empty() ? "none" : absl::StrJoin(names, ", "), DidYouMean(attribute, names)));
   }
   return nullptr;

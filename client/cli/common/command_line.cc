@@ -186,7 +186,7 @@ absl::StatusOr<std::string> CommandLine::Help(const std::string& command) const 
   for (const CLI::App* known : Commands(*app_))
     if (known->get_name() == command)
       return HelpOf(*known, absl::StrCat(app_->get_name(), " ", command));
-  return absl::NotFoundError(absl::StrCat("subcommand '", command, "' is unknown; there are: ",
+  return absl::NotFoundError(absl::StrCat("subcommand '", command, "' is unknown; available: ",
                                           absl::StrJoin(CommandNames(*app_), ", "),
                                           DidYouMean(command, CommandNames(*app_))));
 }

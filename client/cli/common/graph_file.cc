@@ -139,7 +139,7 @@ absl::StatusOr<client::GraphOutput> OutputOf(const json& value, const std::strin
   return output;
 }
 
-// Names that steps read and no step has.
+// Names that steps read but that are not a step's own name.
 std::vector<std::string> InputsOf(const std::vector<client::GraphStep>& steps) {
   std::vector<std::string> inputs;
   for (const client::GraphStep& step : steps) {

@@ -19,7 +19,7 @@ namespace warpcall::cli {
 struct GraphFile {
   std::vector<client::GraphStep> steps;
   std::vector<client::GraphOutput> outputs;
-  // Names that steps read and no step has, in order of first use.
+  // Names that steps read but that are not a step's own, in order of first use.
   std::vector<std::string> inputs;
 };
 

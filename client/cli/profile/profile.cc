@@ -40,14 +40,15 @@ constexpr char kFooter[] =
   64x1024                  MxN for layernorm and rmsnorm, weights of N elements
   8x128x64,64x256          one shape per input
 A graph (--graph) takes each input by its name, as NAME=FILE or NAME=@HANDLE, and
-runs as `warpcall graph` runs it; its outputs go nowhere. STEP is the graph's step.
+runs as with `warpcall graph`; its outputs are discarded. STEP is the graph's step.
 The report opens with the kernel's bound and the reason. It is "Inconclusive" if
 other work took more than a quarter of the threads' time.
 AS A COPY is the time that a copy of LEAST BYTES takes. LEAST BYTES counts each
 input and output once. PASSES is the memory traffic divided by LEAST BYTES:
 measured, or an upper bound.
-The next table lists the device's kernels, copies, sets and gaps (idle time),
-the longest first. SHARE is the part of the time from the first to the last.
+The next table lists the device's kernels, copies, memory sets and gaps (idle
+time), the longest first. SHARE is a row's share of the time from the device's
+first activity to its last.
 With two implementations, or two graphs, the report compares both and explains the
 slower one.
 A --candidate is a kernel of yours, timed as `warpcall push` does: alone on random
@@ -63,14 +64,14 @@ struct ProfileOptions {
     const Option input =
         arguments
             .AddRepeated("--input", &inputs,
-                         "Read an input from a .npy file; repeat for each input, in order; of a "
-                         "graph NAME=FILE or NAME=@HANDLE")
+                         "Read an input from a .npy file; repeat for each input, in order; with "
+                         "--graph, as NAME=FILE or NAME=@HANDLE")
             .TypeName("FILE");
     const Option graph =
         arguments
             .AddRepeated("--graph", &graphs,
-                         "Profile a graph, as a file of `warpcall graph` has it, instead of a "
-                         "kernel; repeat to compare two")
+                         "Profile the graph in this file, which `warpcall help graph` describes, "
+                         "instead of a kernel; repeat to compare two")
             .TypeName("FILE.json");
     arguments
         .Add("--shape", &shape, "Use random inputs of these shapes instead of files, see below")
@@ -412,7 +413,7 @@ absl::Status CheckGraphUsage(const ProfileOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("--graph is given ", options.graphs.size(),
                                                    " times; ", kComparedMax, " can be compared"));
   if (options.graphs.size() > 1 && !options.trace.empty())
-    return absl::InvalidArgumentError("--trace is of one graph; two are named");
+    return absl::InvalidArgumentError("--trace takes one graph; two are named");
   return absl::OkStatus();
 }
 
@@ -427,14 +428,14 @@ absl::Status CheckUsage(const Globals& globals, const ProfileOptions& options) {
   if (compared > kComparedMax)
     return absl::InvalidArgumentError(
         absl::StrCat("--implementation is given ", options.implementations.size(), " times",
-                     options.candidate.given() ? " beside --candidate; " : "; ", kComparedMax,
+                     options.candidate.given() ? " and --candidate once; " : "; ", kComparedMax,
                      " can be compared"));
   if (options.candidate.given() && options.profile.request_path)
     return absl::InvalidArgumentError("--request is the path of Execute, which runs no candidate");
   if (options.candidate.given() && !options.trace.empty())
-    return absl::InvalidArgumentError("--trace is of the server's implementations");
+    return absl::InvalidArgumentError("--trace cannot be used with --candidate");
   if (options.implementations.size() > 1 && !options.trace.empty())
-    return absl::InvalidArgumentError("--trace is of one implementation; two are named");
+    return absl::InvalidArgumentError("--trace takes one implementation; two are named");
   return absl::OkStatus();
 }
 

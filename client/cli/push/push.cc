@@ -59,7 +59,7 @@ Errors are in units of the bound that the op's arithmetic gives; up to 1 is
 correct. %COPY and %MADD are shares of the device's measured copy bandwidth and
 multiply-adds. VS PUSH is the median divided by that of the push.
 --json prints one object with all events and the verdict, per push.
-Exit status: 0 PASSED, 1 the server refused or was not reached, 2 usage error,
+Exit status: 0 PASSED, 1 server refused or unreachable, 2 usage error,
 3 judged and not PASSED, 4 NOT_SUPPORTED (this server cannot judge it),
 5 INTERNAL_ERROR (the server failed to judge it: push it again), 130 Ctrl-C.
 With --watch the last verdict decides.)";
@@ -90,25 +90,25 @@ struct PushOptions {
         arguments
             .AddRepeated(
                 "--compare-with", &compare_with,
-                "Time this implementation beside the kernel, or none; repeat for several; default: "
-                "the fastest of the library and of the server's own")
+                "Time this implementation for comparison, or none; repeat for several; default: "
+                "the fastest vendor-library implementation and the fastest of the server's own")
             .TypeName("IMPLEMENTATION");
     arguments.AddFlag("--check-only", &check_only, "Check the results and time nothing")
         .Excludes(compare);
     arguments
         .Add("--iterations", &iterations, "Number of samples of each time; default: the server's")
         .Between(1, kBenchmarkIterationsMax);
-    arguments.Add("--seed", &seed, "Repeat a run with the inputs of this seed; 0: new ones")
+    arguments.Add("--seed", &seed, "Seed the inputs, to repeat an earlier run; 0: new inputs")
         .ShowDefault();
     arguments.Add("--device", &device,
                   "Judge on this device from `warpcall devices`; default: server's choice");
     arguments.AddFlag("--fresh", &fresh,
-                      "Judge the kernel again even if the server has a verdict; this version keeps "
-                      "none");
+                      "Judge the kernel again even if the server has a stored verdict; currently "
+                      "servers store none");
     arguments
         .Add("--timeout", &timeout,
-             "Longest time at the server, with the wait in its queue, in seconds or as 500ms, at "
-             "most 60 s; default: --deadline's alone")
+             "Time limit at the server, including the wait in its queue, in seconds or as 500ms, "
+             "at most 60 s; default: only --deadline applies")
         .TypeName("DURATION");
     arguments.AddFlag("--with-files", &with_files, "Write PTX and SASS beside the code");
     arguments.Add("--files", &files_folder, "Write PTX and SASS to this folder").TypeName("FOLDER");

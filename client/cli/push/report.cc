@@ -143,7 +143,7 @@ std::vector<std::string> Cells(const v1::PushTimed& timed, const BenchmarkResult
   return cells;
 }
 
-// Figures that no JSON number can be become texts.
+// Writes a figure as a number, or as a string if JSON cannot represent it (NaN, infinity).
 void WriteFigure(const char* name, double value, json* object) {
   (*object)[name] = std::isfinite(value) ? json(value) : json(ExactNumber(value));
 }

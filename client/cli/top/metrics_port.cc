@@ -32,7 +32,7 @@ struct HostPort {
 };
 
 absl::StatusOr<HostPort> Split(std::string address) {
-  // As browsers have it.
+  // Accepts the form that browsers show.
   if (absl::string_view text = address; absl::ConsumePrefix(&text, "http://")) {
     absl::ConsumeSuffix(&text, "/");
     address = std::string(text);

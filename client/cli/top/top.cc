@@ -39,8 +39,8 @@ constexpr char kFooter[] =
     R"(Keys: q quits, s and the arrows choose the column to sort by, / filters kernels
 by name, space pauses. p50 and p99 are the server's estimates from histograms
 whose buckets double.
-If stdout is not a terminal, prints one snapshot, as with --once. --json prints
-one, too, as the server's /status.json has it.
+If stdout is not a terminal, top prints one snapshot, as with --once. --json
+also prints one, in the format of the server's /status.json.
 Exit status: 0 success, 1 no answer, 2 usage error, 130 Ctrl-C.)";
 
 struct TopOptions {
@@ -50,8 +50,8 @@ struct TopOptions {
              "Address of the server's metrics port (its --metrics_listen), host or host:port; "
              "default: port 9470 of --server's host")
         .TypeName("HOST:PORT");
-    arguments.AddFlag("--once", &once, "Print one snapshot and end");
-    arguments.Add("--interval", &interval_seconds, "Seconds between two questions to the server")
+    arguments.AddFlag("--once", &once, "Print one snapshot and exit");
+    arguments.Add("--interval", &interval_seconds, "Seconds between updates")
         .Between(kIntervalSecondsMin, kIntervalSecondsMax)
         .ShowDefault();
     arguments.SetFooter(kFooter);

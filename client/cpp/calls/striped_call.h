@@ -29,8 +29,8 @@ class StripedCall {
   // `connections` and what the plan refers to outlive it.
   StripedCall(Connections* connections, Plan plan, absl::Time deadline);
 
-  // Makes the call for one stripe and copies what comes to its place. Each stripe once, from any
-  // threads.
+  // Makes the call for one stripe and copies the results into place. Called once for each stripe,
+  // from any thread.
   void Run(int stripe);
 
   // REQUIRES: every Run has returned. The whole result, but for `wall`; or the first failure.

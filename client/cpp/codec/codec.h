@@ -23,13 +23,13 @@ using Fragments = absl::Span<const absl::Span<const char>>;
 // INTERNAL: a response that can't be what the server meant, which is its defect.
 absl::Status BadResponse(absl::string_view what);
 
-// Type and shape of a tensor of the server's.
+// Decodes the type and shape of a tensor that the server sent.
 absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& tensor);
-// Likewise, of one with so many bytes of data: INTERNAL unless they fit.
+// Likewise. INTERNAL unless a tensor of that type and shape has `data_bytes` bytes.
 absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& tensor, size_t data_bytes);
 
-// An ExecuteRequest: what is small in pieces of its own, tensor data as they lie in memory, held by
-// the tensor's owner or else by `borrowed_owner`.
+// Encodes an ExecuteRequest: small fields in pieces of their own, tensor data without a copy. The
+// tensor's owner, or else `borrowed_owner`, keeps the data alive.
 std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void>& borrowed_owner);
 
 // An ExecuteResponse; tensor data are copied, once, to where Call::destinations says. INTERNAL when

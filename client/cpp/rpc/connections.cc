@@ -46,7 +46,7 @@ absl::Status Check(const ClientOptions& options, const absl::Status& address_sta
   if (!IsPrintable(options.session) || options.session.size() > kSessionBytesMax)
     return absl::InvalidArgumentError(absl::StrCat("session is \"", absl::CEscape(options.session),
                                                    "\"; it must be at most ", kSessionBytesMax,
-                                                   " printable characters of ASCII, no spaces"));
+                                                   " printable ASCII characters, no spaces"));
   if (options.stall_timeout <= absl::ZeroDuration())
     return absl::InvalidArgumentError(absl::StrCat(
         "stall_timeout is ", absl::FormatDuration(options.stall_timeout), "; it must be over 0"));

@@ -19,7 +19,7 @@ import warpcall
 def kernel(
     client: warpcall.Client, name: str, **attributes: Any
 ) -> Callable[[jax.Array], jax.Array]:
-    """A kernel of one input and an output like it, as a function of jax."""
+    """Returns a kernel as a JAX function; its output has the shape and type of its one input."""
 
     def on_host(x: Any) -> Any:
         return np.asarray(client.run(name, np.asarray(x), **attributes))

@@ -51,8 +51,8 @@ class Calls {
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
-  // A small call of arrays that are sent as they lie: an Answer or a Refusal. None when its inputs
-  // are no such arrays, there are none, or together they have `bytes_max` or more.
+  // Makes a small call of arrays that need no conversion, and returns an Answer or a Refusal. None
+  // if an input is anything else, there are no inputs, or together they have `bytes_max` or more.
   // `terms`: kernel, implementation, device, request_id, timeout in seconds, traceparent; each
   // empty, or 0, where there is none. Ctrl-C ends the call, here and at the server.
   nanobind::object RunReady(const nanobind::tuple& terms, const nanobind::dict& attributes,
@@ -61,11 +61,11 @@ class Calls {
   nanobind::object Run(const nanobind::tuple& terms, const nanobind::dict& attributes,
                        const nanobind::sequence& operands, const CallWay& way);
 
-  // Ends every call under way, and waits until they have ended. Not for that of the calling thread,
-  // which a signal's handler may have interrupted.
+  // Cancels all calls in flight and waits until they have ended. Does not wait for a call of this
+  // same thread, which a signal handler may have interrupted.
   void Close();
 
-  // What every call is cancelled with.
+  // The cancellation that ends every call.
   client::Cancellation* closing() { return &closing_; }
 
  private:

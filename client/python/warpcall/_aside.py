@@ -120,7 +120,7 @@ class Aside:
         return job.result()
 
     def end(self) -> None:
-        """The threads end after the jobs that they have."""
+        """Ends the threads once they have finished their jobs."""
         self._closed = True
         _end(self._idle)
         self._idle = None

@@ -147,8 +147,8 @@ class Target:
             raise InvalidArgument("token is empty, or has spaces or characters outside ASCII")
         if self.session and not _SESSION.fullmatch(self.session):
             raise InvalidArgument(
-                f"session is {self.session!r}; it must be at most 128 printable characters of"
-                " ASCII, no spaces"
+                f"session is {self.session!r}; it must be at most 128 printable ASCII"
+                " characters, no spaces"
             )
         if not self.stall_timeout > 0:
             raise InvalidArgument(f"stall_timeout is {self.stall_timeout}; it must be over 0")

@@ -206,8 +206,8 @@ class Client(KernelMethods):
     # ---- several kernels in one call ----
 
     def graph(self, *, dtype: Any = None) -> Graph:
-        """Returns a graph to write down: several kernels that run in one call, on one device. What
-        only later steps read never leaves the device.
+        """Returns a graph to build: several kernels that run in one call, on one device.
+        Intermediate results never leave the device.
 
             with gpu.graph() as g:
                 h = g.linear(g.input("x"), w1, b1, activation="gelu")
@@ -452,8 +452,8 @@ class Client(KernelMethods):
         `problems`: problems to check and time it on, as `benchmark` takes shapes, in all types of
         the manifest; or dicts such as {"shape": "64x32", "dtype": "float16", "axis": 0}. None: the
         server draws problems around the manifest's examples.
-        `compare_with`: implementations to time beside it; default: the fastest of the library and
-        of the server's own; "none": no others.
+        `compare_with`: implementations to time for comparison; default: the fastest vendor-library
+        implementation and the fastest of the server's own; "none": no others.
         `check_only`: True does not time it.
         `iterations`: samples of each timing, at most 100,000; 0: the server's default.
         `seed`: `Push.seed` of a run to repeat; 0: new inputs.

@@ -315,7 +315,7 @@ class GraphFunction:
     A call runs the graph, in one request, and returns a GraphResult; of several outputs a tuple of
     them. Of a graph of `warpcall.aio` a coroutine returns these. It takes every input by its name,
     as `Client.run` takes inputs.
-    `step_times`: True times each step by itself, at the price of some microseconds each.
+    `step_times`: True times each step separately, at a cost of a few microseconds per step.
     `device`, `request_id`, `timeout`: as for `Client.run`. A call with Residents runs on their
     device; the client puts those that the server lost again if it can, as in `run`.
 

@@ -522,8 +522,8 @@ class PushRequest:
     iterations: int = field(5, "int32")
     """Samples of each timing, at most 100,000; 0: the server's own number."""
     compare_with: tuple[str, ...] = field(6, "text", repeated=True)
-    """Implementations to time beside it; empty: the fastest of the library and of the server's own.
-    "none": no others."""
+    """Implementations to time for comparison; empty: the fastest vendor-library implementation and
+    the fastest of the server's own. "none": no others."""
     check_only: bool = field(7, "bool")
     """Does not time it."""
     serve: bool = field(8, "bool")
@@ -593,10 +593,10 @@ class PushChecked:
     max_absolute_error: float = field(7, "double")
     max_relative_error: float = field(8, "double")
     fill: str = field(9, "text")
-    """The kind of inputs that it is about."""
+    """The kind of inputs that were checked."""
     histogram: tuple[int, ...] = field(10, "int", repeated=True)
-    """Elements by error: above the bound, above 1/2 of it, above 1/4, ...; in the last all smaller
-    ones."""
+    """Histogram of the elements' errors: above the bound, above 1/2 of it, above 1/4, ...; the last
+    count has all smaller errors."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Result(NDArrayOperatorsMixin):
     arrays, and it can be an input of further calls.
     """
 
-    # No class of arrays: slices and sums of one would have its times and launch too, which are not
+    # Not a subclass of ndarray: slices and sums would inherit times and a launch that are not
     # theirs, and a call may have several outputs.
 
     __slots__ = ("_answer", "_ceiling", "kernel", "outputs", "residents", "stripes")

@@ -49,7 +49,7 @@ absl::optional<int64_t> WholeNumber(const InferParameter& parameter) {
 absl::StatusOr<int64_t> NotNegative(const std::string& name, const InferParameter& parameter) {
   const absl::optional<int64_t> value = WholeNumber(parameter);
   if (!value.has_value()) return Wrong(name, "a whole number of 64 bits");
-  if (*value < 0) return Wrong(name, absl::StrCat("0 or more, and is ", *value));
+  if (*value < 0) return Wrong(name, absl::StrCat("0 or more; it is ", *value));
   return *value;
 }
 

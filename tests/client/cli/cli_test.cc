@@ -199,7 +199,7 @@ TEST_F(RunCliTest, UsageErrorsAreStatusTwo) {
       {absl::StrCat("run gelu --input ", f64), "'<f8'"},
       {absl::StrCat("run gelu", in, " --attribute axis"), "name=value"},
       {absl::StrCat("run gelu", in, " --attribute unheard_of=1"),
-       "attribute 'unheard_of' of gelu is unknown; there are: approximate, axis"},
+       "attribute 'unheard_of' of gelu is unknown; available: approximate, axis"},
       {absl::StrCat("run gelu", in, " --attribute =1"), "name=value"},
       {absl::StrCat("run gelu", in, " --attribute axis=1.5"), "an integer"},
       {absl::StrCat("run gelu", in, " --attribute transpose=maybe"), "true or false"},

@@ -207,7 +207,7 @@ TEST_F(WordsTest, MisspeltKernelsAndFamiliesAreOneLineAndTouchNoFile) {
   execute_.Refuse(absl::NotFoundError("there is none"));
   const std::vector<std::pair<std::string, std::string>> kLines = {
       {"bench glu --shape 4 --type f32 --type bf16 --plot " + kept + ".svg" + files,
-       "kernel \"glu\" is unknown; there are: gelu; did you mean gelu?"},
+       "kernel \"glu\" is unknown; available: gelu; did you mean gelu?"},
       {"bench gelu --shape 4 --implementation libary" + files, "did you mean library?"},
       {"bench gelu --shape 4 --implementation simd_fusd" + files, "did you mean simd_fused?"},
       {"profile glu --shape 4" + files, "did you mean gelu?"},

@@ -258,7 +258,7 @@ TEST(OldServerGraphTest, SaysThatTheServerIsOlder) {
 
 TEST(OldServerGraphTest, SaysThatItSeesAKernelInPlaceOfAGraph) {
   FakeServer server(testing::EchoInputs);
-  std::string message = "kernel \"\" is unknown; there are: gelu";
+  std::string message = "kernel \"\" is unknown; available: gelu";
   server.AnswerProfile([&](const v1::ProfileRequest&, v1::ProfileResponse*) {
     return FakeAnswer{absl::NotFoundError(message), {}};
   });

@@ -543,7 +543,7 @@ class InspectTest(unittest.TestCase):
 
     def test_asyncios_errors_are_the_servers(self):
         for inspect in ("describe", "profile"):
-            self.server.refusals = [(grpc.StatusCode.NOT_FOUND, 'kernel "" is unknown; there are: gelu')]
+            self.server.refusals = [(grpc.StatusCode.NOT_FOUND, 'kernel "" is unknown; available: gelu')]
             with self.assertRaisesRegex(warpcall.Unimplemented, "its version is too old"):
                 self.by_asyncio(lambda f: getattr(f, inspect)(x=X))
 
@@ -557,7 +557,7 @@ class InspectTest(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, 'no input "step_times"'):
                 inspect(x=X, step_times=True)
             # A server that knows kernels alone says this.
-            self.server.refusals = [(grpc.StatusCode.NOT_FOUND, 'kernel "" is unknown; there are: gelu')]
+            self.server.refusals = [(grpc.StatusCode.NOT_FOUND, 'kernel "" is unknown; available: gelu')]
             with self.assertRaisesRegex(warpcall.Unimplemented, "its version is too old"):
                 inspect(x=X)
             self.server.refusals = [(grpc.StatusCode.NOT_FOUND, 'step "h": kernel "" is unknown')]

@@ -110,7 +110,7 @@ TEST(PolicyTableTest, SaysWhatIsWrongAndWhere) {
       {R"({"default": {"kernels": [1]}})", "default.kernels: is no list of names"},
       {R"({"default": {"kernels": ["gelu", "gelu"]}})", "\"gelu\" stands there twice"},
       {R"({"default": {"methods": ["Excute"]}})",
-       "\"Excute\" is no method; there are: Describe, Execute, ListKernels"},
+       "\"Excute\" is no method; available: Describe, Execute, ListKernels"},
       {R"({"default": {"share": 0}})", "default.share: is no number of 0.01 to 100"},
       {R"({"default": {"share": 101}})", "is no number of 0.01 to 100"},
       {R"({"default": {"share": "1"}})", "is no number of 0.01 to 100"},

@@ -156,7 +156,7 @@ TEST_F(LargeRoundsTest, ASlowRowIsSkippedWithItsEstimate) {
   EXPECT_NEAR(slow.predicted_ns(), 40.3e9, 0.1e9);
   EXPECT_EQ(slow.median_ns(), 0);
   EXPECT_THAT(slow.error(),
-              HasSubstr("predicted to take 40.3 s, and there are 10 s for 2 of them"));
+              HasSubstr("predicted to take 40.3 s, and at least 2 launches must fit into 10 s"));
   EXPECT_THAT(slow.error(), HasSubstr("raise timeout_ns (--timeout) to 101"));
   EXPECT_EQ(report.results(1).verdict(), "fastest");
   EXPECT_GE(report.results(1).iterations(), 10);

@@ -112,7 +112,7 @@ struct ClientOptions {
   Credentials credentials = {};
   // Sent with every call in the header `warpcall-session`; empty: none. A front of several servers
   // may send all calls of a session to one of them (deploy/haproxy/haproxy-replicas.cfg), so that
-  // they find the tensors that stay there. At most 128 printable characters of ASCII, no spaces.
+  // they find the tensors that stay there. At most 128 printable ASCII characters, no spaces.
   std::string session = {};
   // Called for the pause between the attempts of a call; null: absl::SleepFor.
   std::function<void(absl::Duration)> sleep = nullptr;
@@ -130,8 +130,8 @@ struct ClientOptions {
 struct StreamCall {
   std::string kernel;
   std::vector<TensorSpec> inputs = {};
-  // Inputs that are on the server, by position; empty, or beyond the list: the input is read. The
-  // input must be one that all parts of the problem share.
+  // Handles of inputs that are on the server, by position. An input with an empty handle, or beyond
+  // the list, is read. Only an input that all parts of the problem share may have a handle.
   std::vector<std::string> handles = {};
   std::map<std::string, AttributeValue> attributes = {};
   CallOptions options = {};
@@ -343,7 +343,7 @@ class Client {
   // Streams from and to the caller's callbacks, as above; Result::outputs stays empty.
   absl::StatusOr<Result> ExecuteStream(const StreamCall& call);
 
-  // Runs several kernels on one device in one request. What only later steps read never leaves the
+  // Runs several kernels on one device in one request. Intermediate results never leave the
   // device. The call is one message, however large, and is retried as Execute. INVALID_ARGUMENT
   // begins with what is wrong: step "NAME", input "NAME" or output "NAME". UNIMPLEMENTED: the
   // server is older than ExecuteGraph.

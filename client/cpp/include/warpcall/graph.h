@@ -37,13 +37,13 @@ struct GraphStep {
 };
 
 struct GraphOutput {
-  // A step's, at most once.
+  // A step's name. No two outputs name the same step.
   std::string name;
   // Leaves the output on the device: it comes back as a tensor with a handle and no bytes.
   bool keep = false;
   // For how long a kept output stays after its last use; zero: as long as the server's default.
   absl::Duration ttl = absl::ZeroDuration();
-  // For people, in ListTensors; at most 256 bytes. Of a kept output.
+  // Text for people, in ListTensors; at most 256 bytes. Only for a kept output.
   std::string label = {};
 };
 
@@ -58,7 +58,7 @@ struct GraphRequest {
   absl::Duration timeout = absl::ZeroDuration();
   std::string traceparent = {};
   Cancellation* cancellation = nullptr;
-  // Times each step by itself, at the price of some microseconds each.
+  // Times each step separately, at a cost of a few microseconds per step.
   bool step_times = false;
 };
 

@@ -109,8 +109,8 @@ struct PushCall {
   std::vector<PushProblem> problems = {};
   uint64_t seed = 0;       // 0: the server draws one
   int32_t iterations = 0;  // 0: the server's default
-  // Implementations to time beside the kernel; empty: the fastest of the library and of the
-  // server's own. "none": no others.
+  // Implementations to time for comparison; empty: the fastest vendor-library implementation and
+  // the fastest of the server's own. "none": no others.
   std::vector<std::string> compare_with = {};
   bool check_only = false;  // does not time the kernel
   // A name from ListDevices; empty: the server chooses.

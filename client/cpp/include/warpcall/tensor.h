@@ -151,8 +151,8 @@ class Tensor {
 
   // True if the tensor is on the server: data() is empty whatever the shape.
   bool is_resident() const { return residence_ != nullptr; }
-  // Names the tensor on the server; empty if the tensor is here. Another one after the tensor was
-  // put again.
+  // Returns the tensor's name on the server; empty if the tensor is here. The name changes when the
+  // tensor is put again.
   std::string handle() const;
   const std::shared_ptr<Residence>& residence() const { return residence_; }
 

@@ -459,7 +459,7 @@ TEST_F(BenchCliTest, UsageErrorsAreStatusTwoBeforeAnythingIsMeasured) {
 
 TEST_F(BenchCliTest, AKernelThatTheServerDoesNotListIsRefusedBeforeAnythingIsMeasured) {
   ExpectRefused("bench conv --shape 8",
-                "NOT_FOUND: kernel \"conv\" is unknown; there are: softmax, matmul\n");
+                "NOT_FOUND: kernel \"conv\" is unknown; available: softmax, matmul\n");
   EXPECT_THAT(benchmark_.Take(), IsEmpty());
 }
 

@@ -528,7 +528,7 @@ TEST_F(ProfileCliTest, TwoGraphsStandSideBySide) {
   EXPECT_DOUBLE_EQ(value["comparison"]["ratios"]["kernels"].get<double>(), 2);
   ExpectUsageErrors({
       {line + " --input z=" + x_, "--input z="},
-      {line + " --trace t", "--trace is of one graph; two are named"},
+      {line + " --trace t", "--trace takes one graph; two are named"},
       {absl::StrCat(line, " --graph ", one), "--graph is given 3 times; 2 can be compared"},
   });
 }
@@ -609,7 +609,7 @@ TEST_F(ProfileCliTest, UsageErrorsAreStatusTwo) {
       {"profile gelu --shape 8 --implementation a --implementation b --implementation c",
        "--implementation is given 3 times; 2 can be compared"},
       {"profile gelu --shape 8 --implementation a --implementation b --trace t",
-       "--trace is of one implementation; two are named"},
+       "--trace takes one implementation; two are named"},
       {"profile gelu --shape 8 --attribute axis=a", "an integer"},
       {"profile gelu --shape 8 --csv of_nobody --trace ./of_nobody",
        "--csv and --trace name the same file: ./of_nobody"},

@@ -90,7 +90,7 @@ TEST_F(CandidateTest, RefusesWhatHasNoMeaning) {
        {"profile softmax --trace t.json" + candidate, "--trace"},
        {"profile softmax --request" + candidate, "--request"},
        {"profile softmax --implementation a --implementation b" + candidate,
-        "2 times beside --candidate; 2 can be compared"}});
+        "2 times and --candidate once; 2 can be compared"}});
   EXPECT_EQ(requests(), 0u);
 }
 
