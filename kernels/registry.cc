@@ -62,12 +62,11 @@ void Registry::SetAvailability(int row, Unavailability why_not) {
 }
 
 absl::StatusOr<const Kernel*> Registry::Find(absl::string_view name) const {
+  for (const Kernel& kernel : kernels_)
+    if (kernel.is_named() && name == kernel.op->name) return &kernel;
   std::vector<absl::string_view> known;
-  for (const Kernel& kernel : kernels_) {
-    if (!kernel.is_named()) continue;
-    if (name == kernel.op->name) return &kernel;
-    known.push_back(kernel.op->name);
-  }
+  for (const Kernel& kernel : kernels_)
+    if (kernel.is_named()) known.push_back(kernel.op->name);
   return absl::NotFoundError(
       absl::StrCat("kernel \"", name, "\" is unknown; available: ", absl::StrJoin(known, ", ")));
 }
@@ -148,11 +147,11 @@ const char* WhyNone(absl::Span<const Row> rows, absl::string_view requested) {
 
 absl::Status Registry::CheckImplementationName(const Kernel& kernel,
                                                absl::string_view requested) const {
-  if (IsAuto(requested)) return absl::OkStatus();
+  if (absl::c_any_of(kernel.rows, [&](int id) { return Matches(rows_[id], requested); }))
+    return absl::OkStatus();
   std::vector<std::string> pinned;
   std::vector<std::string> families;
   for (int id : kernel.rows) {
-    if (Matches(rows_[id], requested)) return absl::OkStatus();
     const std::string family = FamilyName(rows_[id].implementation.family);
     pinned.push_back(PinnedName(rows_[id].implementation));
     if (!absl::c_linear_search(families, family)) families.push_back(family);

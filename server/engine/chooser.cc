@@ -54,7 +54,6 @@ absl::Status Join(const std::vector<absl::Status>& reasons) {
 absl::StatusOr<Candidate> Chooser::Next(absl::Span<const Problem> problems) const {
   WARPCALL_CHECK(choices_ != nullptr && !problems.empty());
   const Kernel& kernel = *question_.kernel;
-  RETURN_IF_ERROR(choices_->registry->CheckImplementationName(kernel, question_.implementation));
   bool exists = false;
   std::vector<absl::Status> reasons;
   absl::InlinedVector<int, 8> able;  // devices of the first kind that can run it
@@ -74,6 +73,7 @@ absl::StatusOr<Candidate> Chooser::Next(absl::Span<const Problem> problems) cons
   }
   if (!exists) return NoSuchDevice();
   if (able.empty()) return Join(reasons);
+  if (able.size() == 1) return std::move(candidates.front());
   // Devices of one kind share their rows' history.
   const Candidate& first = candidates.front();
   const int64_t ns =

@@ -64,7 +64,8 @@ struct Candidate {
   std::shared_ptr<const TunedClass> tuned;
   AutoChoice why = AutoChoice::kNone;
   std::shared_ptr<const StepGraph> graph;  // with the steps' rows; null: the request is no graph
-  DeviceLoad load;  // the job's; already on the books, whether or not the job is submitted
+  // The job's, if devices were compared: already on the books, whether or not the job is submitted.
+  DeviceLoad load;
 
   void WriteTo(RequestTrace* trace) const {
     trace->row = row->id;

@@ -173,8 +173,8 @@ absl::Status Engine::RunOrQueue(Runner* runner, std::unique_ptr<Job>* job) {
   return *job == nullptr ? absl::OkStatus() : runner->scheduler.Submit(job);
 }
 
-// Leaves the job in place when something of its principal waits or every lane for callers is in
-// use.
+// Leaves the job in place when something of its principal waits, staging is short, or every lane
+// for callers is in use.
 absl::Status Engine::RunHere(Runner* runner, std::unique_ptr<Job>* job) {
   for (const std::unique_ptr<CallerLane>& caller : runner->caller_lanes) {
     if (!caller->in_use.TryLock()) continue;

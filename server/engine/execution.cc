@@ -165,12 +165,11 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
                  job.key.id, staging.size());
   if (!device_->healthy())
     return absl::UnavailableError(absl::StrCat(device_->properties().name, " was lost"));
-  const bool mirrored = IsMirrored(job);
   const absl::Cleanup drop_workspace = [this] {
     if (device_->pools_memory() || workspace_.bytes() > kWorkspaceKeptBytesMax)
       workspace_ = Buffer();
   };
-  const Cut cut = CutUp(job, mirrored);
+  const Cut cut = CutUp(job);
   absl::StatusOr<Placement> placement = [&] {
     const Phase phase("place", job.key.id);
     return Place(job, staging, cut);
@@ -190,9 +189,9 @@ bool Execution::IsMirrored(const Job& job) const {
                                      job.row->implementation.suits_host_memory);
 }
 
-Execution::Cut Execution::CutUp(const Job& job, bool mirrored) const {
-  Cut cut{.mirrored = mirrored, .rounds = {}, .whole = &job.problem, .parts = {}};
-  if (mirrored && !HasSplitResident(job))
+Execution::Cut Execution::CutUp(const Job& job) const {
+  Cut cut{.mirrored = IsMirrored(job), .rounds = {}, .whole = &job.problem, .parts = {}};
+  if (cut.mirrored && !HasSplitResident(job))
     cut.rounds = PlanRounds(job.op, job.row->implementation, job.problem, *device_);
   if (cut.rounds.count > 1)
     for (const int64_t round : {int64_t{0}, cut.rounds.count - 1})
@@ -336,14 +335,6 @@ bool Execution::TimesSteps(const Job& job) const {
          (job.problem.graph->times_steps() || stream_->times_steps_for_free());
 }
 
-LaunchContext Execution::ContextOf(const Job& job, const Placement& placement) const {
-  LaunchContext context;
-  context.stream = stream_->native_handle();
-  context.workspace = placement.workspace;
-  if (TimesSteps(job)) context.step_clock = stream_->step_clock();
-  return context;
-}
-
 absl::Status Execution::RunPlaced(const Job& job, const Cut& cut, const Placement& placement) {
   const int64_t start_ns = clock_();
   RETURN_IF_ERROR(Enqueue(job, placement, cut));
@@ -458,7 +449,10 @@ absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placeme
 
 absl::Status Execution::EnqueuePlan(const Job& job, const Piece& piece, const Placement& placement,
                                     const StopFlag* stop) {
-  LaunchContext context = ContextOf(job, placement);
+  LaunchContext context;
+  context.stream = stream_->native_handle();
+  context.workspace = placement.workspace;
+  if (TimesSteps(job)) context.step_clock = stream_->step_clock();
   context.stop = stop;
   StepPhases phases(job, &context);
   return placement.plans[piece.kind]->Enqueue(piece.operands, context);

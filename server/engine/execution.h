@@ -32,7 +32,7 @@ class Execution final : public Executor {
   // One launch: a problem and the location of its operands.
   struct Piece;
 
-  Cut CutUp(const Job& job, bool mirrored) const;
+  Cut CutUp(const Job& job) const;
   // Finds memory for the operands.
   absl::StatusOr<Placement> Place(const Job& job, absl::Span<const StagingRange> staging,
                                   const Cut& cut);
@@ -64,7 +64,6 @@ class Execution final : public Executor {
   absl::Status Wait(const Job& job);
   absl::Status RecordShape(const Job& job, const Placement& placement, const Cut& cut);
   bool TimesSteps(const Job& job) const;
-  LaunchContext ContextOf(const Job& job, const Placement& placement) const;
 
   Device* const device_;
   const std::unique_ptr<Stream> stream_;

@@ -177,12 +177,11 @@ absl::Status Scheduler::CheckDeadline(const Job& job) const {
   if (job.key.deadline_ns == kNoDeadline || !job.prediction_measured) return absl::OkStatus();
   const int64_t left_ns = job.key.deadline_ns - clock_();
   if (job.predicted_ns > left_ns)
-    return RefuseFor(
-        RejectReason::kDeadlineUnmeetable,
-        absl::DeadlineExceededError(absl::StrCat(
-            "the deadline is ", HumanTime(left_ns), " away, and such requests take ",
-            HumanTime(job.predicted_ns), " on this device of late")),
-        kNeverRetry);
+    return RefuseFor(RejectReason::kDeadlineUnmeetable,
+                     absl::DeadlineExceededError(absl::StrCat(
+                         "the deadline is ", HumanTime(left_ns), " away, and such requests take ",
+                         HumanTime(job.predicted_ns), " on this device of late")),
+                     kNeverRetry);
   const int64_t wait_ns = WaitNs(waiting_.empty() ? 0 : waiting_.WorkAheadOf(job));
   if (wait_ns + job.predicted_ns <= left_ns) return absl::OkStatus();
   return RefuseFor(
@@ -239,7 +238,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
     }
     // A lane that spins gets the first job; a lane that gets one wakes the next.
     if (is_to_be_prepared || !spinning_ || waiting_.load()[0] > 1) WakeOne();
-    if (!watching_ && timer_ != nullptr) timer_->Start(absl::ZeroDuration());
+    if (!watching_) StartTimer();
     watching_ = true;
   }
   End(std::move(displaced));
@@ -398,6 +397,10 @@ absl::Status Scheduler::CheckStaging(const Job& job) const {
       kNeverRetry);
 }
 
+void Scheduler::StartTimer() {
+  if (timer_ != nullptr) timer_->Start(absl::Nanoseconds(kStarvedCheckPeriodNs));
+}
+
 void Scheduler::EndStarved() {
   WARPCALL_DCHECK(options_.staging != nullptr);
   DisplacedJobs starved;
@@ -406,7 +409,7 @@ void Scheduler::EndStarved() {
     if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
     starved = TakeStarved();
     watching_ = !waiting_.empty();
-    if (watching_ && timer_ != nullptr) timer_->Start(absl::Nanoseconds(kStarvedCheckPeriodNs));
+    if (watching_) StartTimer();
     // Running jobs may have turned out long since the lanes looked. Long work is then held back,
     // and short work passes long work that lacks staging.
     if (watching_ && HoldsBackLong()) WakeOne();

@@ -183,6 +183,7 @@ class Scheduler {
   // Wakes all lanes, so that they leave, when no more jobs will come.
   void WakeAllIfOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAfterRemoval() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartTimer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Time until the lanes have done `work_ns` behind their running jobs.
   int64_t WaitNs(int64_t work_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -203,7 +204,7 @@ class Scheduler {
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool watching_ ABSL_GUARDED_BY(mutex_) = false;  // EndStarved is to be called again
-  std::unique_ptr<Timer> timer_;                   // null: none. Last: it uses all of the above
+  std::unique_ptr<Timer> timer_;  // calls EndStarved; null: none. Last: it uses all of the above
 };
 
 }  // namespace warpcall

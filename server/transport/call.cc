@@ -36,7 +36,7 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
   if (status.ok()) status = CheckMessage();
   if (status.ok()) {
     status = deps_->engine->CheckRoomFor(request_.key().principal);
-    if (!status.ok() && deps_->parts.background != nullptr) {
+    if (!status.ok()) {
       message_->Clear();
       return deps_->parts.background->Add([this, status] { Finish(status); });
     }

@@ -67,7 +67,8 @@ class Call {
 // A Call that is a unary method's. Owned by gRPC: deletes itself when the call is over.
 class UnaryCall final : public WatchedUnary {
  public:
-  // Decodes and submits on gRPC's thread; the lane that takes the job answers.
+  // Decodes and submits on gRPC's thread, or a large compressed message on the inflater's. The lane
+  // that takes the job answers; a refusal is answered where it arises.
   static UnaryCall* Start(ExecuteDeps* deps, const Unary& unary, std::unique_ptr<CallCodec> codec);
 
   void OnCancel() override;

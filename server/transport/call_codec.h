@@ -59,7 +59,7 @@ class CallCodec {
   // message of the protocol, RESOURCE_EXHAUSTED if it comes in too many pieces.
   virtual absl::Status Decode(const grpc::ByteBuffer& message) = 0;
   // Finds the owner's tensors that the message names by handle. NOT_FOUND as Residents::Use.
-  virtual absl::Status FindResidents(Residents*, absl::string_view) { return absl::OkStatus(); }
+  virtual absl::Status FindResidents(Residents* residents, absl::string_view owner) = 0;
   virtual absl::StatusOr<CallSpec> Spec() = 0;
   // The problem of the op that the spec names, after checks of types, shapes and attributes.
   virtual absl::StatusOr<Problem> ToProblem(const Op& op) = 0;
@@ -72,7 +72,7 @@ class CallCodec {
   virtual absl::Status Encode(Request* request, StagingBuffers outputs,
                               grpc::ByteBuffer* response) = 0;
   // The request has ended with `status`, and was counted. Called whatever became of it.
-  virtual void RecordEnd(const RequestTrace& trace, const absl::Status& status) = 0;
+  virtual void RecordEnd(const RequestTrace&, const absl::Status&) {}
 };
 
 }  // namespace warpcall

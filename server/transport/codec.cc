@@ -118,8 +118,8 @@ absl::Status ExecuteCodec::FindResidents(Residents* residents, absl::string_view
   }
   ASSIGN_OR_RETURN(residents_, UseHandles({residents, owner}, inputs));
   for (size_t i = 0; i < residents_.size(); ++i)
-    RETURN_IF_ERROR(CompleteSpec(inputs[i].label, residents_[i],
-                                 header_->mutable_inputs(static_cast<int>(i))));
+    RETURN_IF_ERROR(
+        CompleteSpec(inputs[i].label, residents_[i], header_->mutable_inputs(static_cast<int>(i))));
   return absl::OkStatus();
 }
 
@@ -138,7 +138,10 @@ absl::StatusOr<std::vector<ResidentUse>> UseHandles(const HandleOwner& owner,
 absl::Status CompleteSpec(absl::string_view label, const ResidentUse& use, v1::Tensor* input) {
   const ResidentContentPtr content = use.content();
   if (content == nullptr) return absl::OkStatus();
-  if (input->data_type() != v1::DATA_TYPE_UNSPECIFIED || !input->shape().empty())
+  const v1::DataType type = input->data_type();
+  if (type != v1::DATA_TYPE_UNSPECIFIED)
+    RETURN_IF_ERROR(ToDataType(type, [&] { return std::string(label); }).status());
+  if (type != v1::DATA_TYPE_UNSPECIFIED || !input->shape().empty())
     RETURN_IF_ERROR(CheckStated(label, SpecOf(*input), *content));
   input->set_data_type(static_cast<v1::DataType>(content->spec().data_type));
   input->mutable_shape()->Assign(content->spec().dims.begin(), content->spec().dims.end());

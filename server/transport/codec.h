@@ -45,7 +45,6 @@ class ExecuteCodec final : public CallCodec {
   void ReleaseInputs() override;
   absl::Status Encode(Request* request, StagingBuffers outputs,
                       grpc::ByteBuffer* response) override;
-  void RecordEnd(const RequestTrace&, const absl::Status&) override {}
 
   const v1::ExecuteRequest& header() const { return *header_; }
   // In place of a message.

@@ -70,7 +70,7 @@ struct CallLimits {
 
 // Parts that GrpcServer owns and sets while it serves; null in tests.
 struct ServerParts {
-  BackgroundThread* background = nullptr;  // null: its work is done where it arises
+  BackgroundThread* background = nullptr;
   Inflater* inflater = nullptr;
   Connections* connections = nullptr;         // null: none is known
   LoadReporter* loads = nullptr;              // null: balancers get no reports

@@ -37,7 +37,6 @@ class GraphCodec final : public CallCodec {
   void ReleaseInputs() override;
   absl::Status Encode(Request* request, StagingBuffers outputs,
                       grpc::ByteBuffer* response) override;
-  void RecordEnd(const RequestTrace&, const absl::Status&) override {}
 
   // In place of FindResidents, Spec and ToProblem: ReadChosenGraph of the message.
   absl::StatusOr<ChosenGraph> ReadChosen(const DeviceProperties& device);

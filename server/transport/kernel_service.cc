@@ -257,13 +257,9 @@ KernelService::Reactor* KernelService::ListTensors(Context* context,
                                                    grpc::ByteBuffer* response) {
   const Unary unary = {context, request, response};
   auto* const reactor = new WatchedUnary(*deps_, unary);
-  auto answer = [deps = deps_, unary, reactor] {
+  deps_->parts.background->Add([deps = deps_, unary, reactor] {
     reactor->Finish(EndOf(ListTo(*deps, unary), unary.context));
-  };
-  if (deps_->parts.background == nullptr)
-    answer();
-  else
-    deps_->parts.background->Add(std::move(answer));
+  });
   return reactor;
 }
 

@@ -181,12 +181,10 @@ void PutCall::Read(bool ok, absl::Status status) {
 // In the order of the windows, off gRPC's threads.
 void PutCall::Hash(Window* window, absl::AnyInvocable<void()> ready) {
   if (!reader_.HasDigest()) return ready();
-  auto hash = [this, window, ready = std::move(ready)]() mutable {
+  deps_->parts.background->Add([this, window, ready = std::move(ready)]() mutable {
     reader_.Hash(*window);
     ready();
-  };
-  if (deps_->parts.background == nullptr) return hash();
-  deps_->parts.background->Add(std::move(hash));
+  });
 }
 
 void PutCall::Advance() {

@@ -155,18 +155,19 @@ absl::Status Request::Hold(int64_t bytes) { return warpcall::Hold(bytes, &admiss
 absl::Status Request::CheckPolicy() const {
   if (!device_name_.empty()) RETURN_IF_ERROR(admission_.CheckDevice(device_name_));
   if (kind_ == Kind::kTransfer) return absl::OkStatus();
-  if (steps_.empty()) return CheckStepPolicy({kernel_, "", implementation_});
+  if (steps_.empty()) return CheckPolicy(*kernel_, implementation_);
   for (const StepQuestion& step : steps_)
-    if (absl::Status status = CheckStepPolicy(step); !status.ok())
+    if (absl::Status status = CheckPolicy(*step.kernel, step.implementation); !status.ok())
       return WithPrefix(StepLabel(step.name), status);
   return absl::OkStatus();
 }
 
-absl::Status Request::CheckStepPolicy(const StepQuestion& step) const {
-  RETURN_IF_ERROR(admission_.CheckKernel(step.kernel->op->name));
-  for (const int id : step.kernel->rows) {
+absl::Status Request::CheckPolicy(const Kernel& kernel, absl::string_view implementation) const {
+  RETURN_IF_ERROR(admission_.CheckKernel(kernel.op->name));
+  if (!admission_.limits_implementations()) return absl::OkStatus();
+  for (const int id : kernel.rows) {
     const Row& row = deps_->registry->rows()[static_cast<size_t>(id)];
-    if (Registry::Pins(row, step.implementation))
+    if (Registry::Pins(row, implementation))
       return admission_.CheckImplementation(row.implementation.name,
                                             FamilyName(row.implementation.family));
   }

@@ -123,7 +123,7 @@ class Request {
   void GiveBack() { admission_.GiveBack(); }
 
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks. The
-  // first job takes over the load that Choose counted for the device.
+  // first job takes over the load that Choose counted for the device. Tells Pollers its bytes.
   std::unique_ptr<Job> NewJob(const Problem& part);
 
   // The tensors that are on the device or stay there, by operand, inputs first; null for other
@@ -190,7 +190,7 @@ class Request {
   absl::Status ReadResidents(CallSpec spec);
   absl::Status CheckGraphBytes() const;
   absl::Status ReserveOutputs();
-  absl::Status CheckStepPolicy(const StepQuestion& step) const;
+  absl::Status CheckPolicy(const Kernel& kernel, absl::string_view implementation) const;
   Question ToQuestion() const;
   // Makes the chooser's result the implementation and device that run the request.
   absl::Status Take(absl::StatusOr<Candidate> found);

@@ -67,18 +67,18 @@ Link::Link(LinkEnds ends, MappedMail mail, int spin_places)
 
 Link::~Link() { Break(); }
 
-absl::StatusOr<RunReply> Link::Run(size_t lane, const RunRequest& request, const RunWatch* watch) {
+absl::Status Link::Run(size_t lane, const RunRequest& request, const RunWatch* watch,
+                       RunReply* reply) {
   WARPCALL_CHECK(lane < ends_.lanes.size(), lane, ends_.lanes.size());
   LaneMail& mail = mail_.lane(lane);
   const int socket = ends_.lanes[lane].get();
-  absl::Status sent = mail.requests.Put(request, socket);
+  absl::Status done = mail.requests.Put(request, socket);
   ++sent_[lane];
-  RunReply reply;
-  if (sent.ok()) sent = mail.replies.Take(sent_[lane], {socket, &places_, watch}, &reply);
-  if (sent.ok()) return reply;
+  if (done.ok()) done = mail.replies.Take(sent_[lane], {socket, &places_, watch}, reply);
+  if (done.ok()) return done;
   Break();
   ends_.child->AwaitEnd(kEndTimeout);
-  return sent;
+  return done;
 }
 
 void Link::Free(const FreeResident& resident) {

@@ -58,11 +58,11 @@ class Link {
 
   const process::Channel& control() const { return ends_.child->channel(); }
 
-  // Hands the lane's worker thread a job and waits for the result. UNAVAILABLE if the
-  // process is gone; nothing touches the job's memory after that. If `watch`, which may
-  // be null, says that the work must end, a process that has not answered by then is
+  // Hands the lane's worker thread a job, waits for the result and stores it in `reply`.
+  // UNAVAILABLE if the process is gone; nothing touches the job's memory after that. If `watch`,
+  // which may be null, says that the work must end, a process that has not answered by then is
   // ended.
-  absl::StatusOr<RunReply> Run(size_t lane, const RunRequest& request, const RunWatch* watch);
+  absl::Status Run(size_t lane, const RunRequest& request, const RunWatch* watch, RunReply* reply);
 
   // Has the worker free a tensor that no job uses any more, and ends a process that takes no
   // message.

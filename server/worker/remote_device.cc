@@ -146,26 +146,26 @@ class RemoteExecutor final : public Executor {
 
   // Sends the request and reads the answer.
   absl::Status Call(Link& link, const RunWatch* watch, RequestTrace* trace) {
-    const absl::StatusOr<RunReply> reply = link.Run(lane_, request_, watch);
-    const absl::Status received = reply.ok() ? CheckReply(*reply) : reply.status();
+    absl::Status received = link.Run(lane_, request_, watch, &reply_);
+    if (received.ok()) received = CheckReply(reply_);
     if (!received.ok()) {
       device_->HandleBroken(&link);
       return Unavailable(received.message());
     }
-    device_->Record(*reply);
-    trace->h2d_ns = reply->h2d_ns;
-    trace->kernel_ns = reply->kernel_ns;
-    trace->d2h_ns = reply->d2h_ns;
-    trace->device_ns = reply->device_ns;
-    trace->launch = reply->launch;
-    if (trace->graph != nullptr) FromWire(*reply, trace->graph.get());
-    absl::Status status = RefuseFor(reply->reject_reason, FromWire(reply->status));
-    if (reply->failed_step >= 0) status = AtStep(reply->failed_step, std::move(status));
-    if (reply->healthy == 0) {
+    device_->Record(reply_);
+    trace->h2d_ns = reply_.h2d_ns;
+    trace->kernel_ns = reply_.kernel_ns;
+    trace->d2h_ns = reply_.d2h_ns;
+    trace->device_ns = reply_.device_ns;
+    trace->launch = reply_.launch;
+    if (trace->graph != nullptr) FromWire(reply_, trace->graph.get());
+    absl::Status status = RefuseFor(reply_.reject_reason, FromWire(reply_.status));
+    if (reply_.failed_step >= 0) status = AtStep(reply_.failed_step, std::move(status));
+    if (reply_.healthy == 0) {
       device_->HandleBroken(&link);
       status = RefuseFor(RejectReason::kDeviceLost, std::move(status));
     }
-    return reply->has_pushback != 0 ? WithRetryPushback(std::move(status), reply->pushback_ms)
+    return reply_.has_pushback != 0 ? WithRetryPushback(std::move(status), reply_.pushback_ms)
                                     : status;
   }
 
@@ -181,6 +181,7 @@ class RemoteExecutor final : public Executor {
   std::weak_ptr<Link> graphs_of_;
   LruCache<Problem, int> graphs_{kGraphsMax};
   RunRequest request_ = {};  // the last
+  RunReply reply_ = {};
 };
 
 absl::StatusOr<std::unique_ptr<RemoteDevice>> RemoteDevice::Create(RemoteOptions options) {

@@ -100,17 +100,18 @@ class LaneServer {
     execution_.BindThread().IgnoreError();
     for (uint32_t nth = 1;; ++nth) {
       if (!mail_->requests.Take(nth, {socket_, &shared_->places}, &request_).ok()) return;
-      const RunReply reply = Answer(request_);
-      if (!mail_->replies.Put(reply, socket_).ok()) return;
+      Answer(request_, &reply_);
+      if (!mail_->replies.Put(reply_, socket_).ok()) return;
       // A lost device serves nothing more: ends ServeDevice, and with it the process.
-      if (reply.healthy == 0) shared_->control.Shutdown();
+      if (reply_.healthy == 0) shared_->control.Shutdown();
     }
   }
 
  private:
-  RunReply Answer(const RunRequest& request) {
+  void Answer(const RunRequest& request, RunReply* to) {
+    RunReply& reply = *to;
+    static_cast<RunFacts&>(reply) = {};  // `steps` has as many as the facts say
     RequestTrace trace;
-    RunReply reply = {};
     const absl::Status status = Run(request, &trace);
     const auto pushback_ms = RetryPushbackMs(status);
     reply.status = ToWire(status);
@@ -130,7 +131,6 @@ class LaneServer {
     const std::vector<DeviceErrorCount> errors = served_.errors();
     for (size_t i = 0; i < errors.size() && i < kErrorCodesMax; ++i)
       reply.errors[i] = errors[i].count;
-    return reply;
   }
 
   absl::Status Run(const RunRequest& request, RequestTrace* trace) {
@@ -155,10 +155,6 @@ class LaneServer {
         operands, OperandsOf(request, job.problem, shared_->staging,
                              [this](uint64_t number) { return shared_->residents.Find(number); }));
     job.residents = std::move(operands.residents);
-    for (size_t i = 0; i < operands.staging.size(); ++i)
-      (i < job.problem.inputs.size() ? job.input_bytes : job.output_bytes) +=
-          static_cast<int64_t>(operands.staging[i].bytes);
-    job.inputs.resize(job.problem.inputs.size());
     return execution_.Run(job, operands.staging);
   }
 
@@ -169,6 +165,7 @@ class LaneServer {
   Execution execution_;
   GraphShelf graphs_;
   RunRequest request_ = {};  // the last
+  RunReply reply_ = {};
 };
 
 absl::StatusOr<absl::Span<char>> MapStaging(const Ends& ends, const Served& served,

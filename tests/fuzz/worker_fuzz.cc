@@ -139,14 +139,15 @@ std::string CheckReply(FuzzInput* decisions) {
   if (!bell.empty()) send(lane->second.get(), bell.data(), bell.size(), MSG_NOSIGNAL);
   control->second = Descriptor();
   lane->second = Descriptor();
-  const absl::StatusOr<RunReply> read = (*link)->Run(0, GoodRunRequest(), nullptr);
-  if (!read.ok()) return absl::IsUnavailable(read.status()) ? "" : read.status().ToString();
+  RunReply read;
+  if (const absl::Status status = (*link)->Run(0, GoodRunRequest(), nullptr, &read); !status.ok())
+    return absl::IsUnavailable(status) ? "" : status.ToString();
   const int steps = std::clamp(sent.step_count, 0, kGraphStepsMax);
-  if (std::memcmp(static_cast<const worker::RunFacts*>(&*read),
+  if (std::memcmp(static_cast<const worker::RunFacts*>(&read),
                   static_cast<const worker::RunFacts*>(&sent), sizeof(worker::RunFacts)) != 0 ||
-      std::memcmp(read->steps, sent.steps, sizeof(sent.steps[0]) * static_cast<size_t>(steps)) != 0)
+      std::memcmp(read.steps, sent.steps, sizeof(sent.steps[0]) * static_cast<size_t>(steps)) != 0)
     return "another reply than was sent";
-  return worker::CheckReply(*read).ok() && !IsSound(*read) ? "a reply of nonsense is taken" : "";
+  return worker::CheckReply(read).ok() && !IsSound(read) ? "a reply of nonsense is taken" : "";
 }
 
 // Messages of any length where one of a struct is awaited.

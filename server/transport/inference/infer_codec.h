@@ -71,9 +71,9 @@ class InferCodec final : public CallCodec {
   absl::Status FindInputs(const Op& op);
   absl::Status CheckOutputs(const Op& op);
   absl::StatusOr<Placed> Place(const Parameters& parameters);
+  bool IsHandle(int input) const;
   // The data of one input; takes the next of the raw contents if it is there. None of one that is
   // on a device.
-  bool IsHandle(int input) const;
   absl::Status FindData(int input, size_t* raw, InputPieces* pieces);
   absl::Status CheckTypedContents(const InputTensor& input) const;
   // INVALID_ARGUMENT when a region that the request uses has lost its memory.
