@@ -530,6 +530,10 @@ TEST_F(PutGetTest, BadInputIsRefusedWithValueAndLimit) {
   reshaped.add_shape(50);
   EXPECT_EQ(run(reshaped),
             "3: input 0 is float32[50], but the tensor of its handle is float32[100]");
+  reshaped.set_shape(0, 100);
+  reshaped.set_data_type(static_cast<v1::DataType>(257));  // its lowest byte is float32's number
+  EXPECT_EQ(run(reshaped),
+            "3: input 0: data type 257 is unknown; known: 1 (float32), 2 (float16), 3 (bfloat16)");
   v1::ExecuteRequest elsewhere = Request("gelu", {Handle(handle)});
   elsewhere.set_device("cuda:0");
   EXPECT_EQ(Run(elsewhere).CodeAndMessage(),

@@ -305,7 +305,7 @@ class TracesTest(unittest.TestCase):
                                    f"--otlp_endpoint={address}"], capture_output=True, text=True, check=False,
                                   timeout=SECONDS_MAX)
             self.assertEqual(done.returncode, 1)
-            self.assertIn(f'--otlp_endpoint: "{address}" is not a collector's address', done.stderr)
+            self.assertIn(f'--otlp_endpoint: "{address}" is not a collector\'s address', done.stderr)
 
 
 if __name__ == "__main__":

@@ -444,7 +444,7 @@ TEST_F(BenchCliTest, UsageErrorsAreStatusTwoBeforeAnythingIsMeasured) {
       {"bench softmax --shape 8 --seed -1",
        "--seed: -1 is not a whole number from 0 to 18446744073709551615"},
       {absl::StrCat("bench softmax --shape 8 --input ", x_), "--shape excludes --input"},
-      {absl::StrCat("bench softmax --type f32 --type f16 --input ", x_), "--type is there 2 times"},
+      {absl::StrCat("bench softmax --type f32 --type f16 --input ", x_), "--type is given 2 times"},
       {absl::StrCat("bench softmax --input ", folder_.Path("no.npy")), "no.npy"},
       {absl::StrCat("bench softmax --shape 8 --csv ", folder_.Path("no/bench.csv")),
        "no/bench.csv"},
