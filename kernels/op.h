@@ -190,6 +190,8 @@ struct Op {
   std::vector<OperandRole> input_roles = {};
   // Returns true for problems of kBroadcastRows that are one piece whatever the inputs. Null: none.
   bool (*is_one_piece)(const Problem& problem) = nullptr;
+  // Returns true for problems that an expression of the kernel "fused" says as well. Null: none.
+  bool (*is_expressible)(const Problem& problem) = nullptr;
   // Null: there is nothing to compare outputs with.
   const Definition* definition = nullptr;
   // Returns the cases its implementations are checked on. Null: they are not checked.
@@ -307,5 +309,8 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
 
 // A `supports` for rows that take every valid problem.
 absl::Status SupportsAll(const Problem&, const DeviceProperties&);
+
+// An `is_expressible` for ops whose problems all are.
+inline bool IsAlwaysExpressible(const Problem&) { return true; }
 
 }  // namespace warpcall

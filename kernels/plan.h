@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -113,7 +114,8 @@ struct PlanContext {
 
 // Returns a `plan` for a row that runs every problem alike: `launch`, with workspace_bytes(problem,
 // device) of memory. Null: it needs no workspace.
-using LaunchFunction = absl::Status (*)(const Problem&, const Operands&, const LaunchContext&);
+using LaunchFunction =
+    std::function<absl::Status(const Problem&, const Operands&, const LaunchContext&)>;
 decltype(Implementation::plan) PlanBy(LaunchFunction launch,
                                       size_t (*workspace_bytes)(const Problem&,
                                                                 const DeviceProperties&) = nullptr);

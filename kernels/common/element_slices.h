@@ -1,4 +1,4 @@
-// The slices of definitions that yield every element by itself: neighbours, together.
+// Definitions that yield every element by itself: neighbours, together.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include "kernels/common/saturate.h"
 #include "kernels/op.h"
 #include "proto/common/check.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall {
 
@@ -22,6 +23,19 @@ inline Slice ElementSlice(const Problem& problem, int64_t index) {
   return {.first = first,
           .stride = 1,
           .count = std::min(kSliceElements, problem.outputs[0].elements() - first)};
+}
+
+// An `evaluate` of y = kFunction(x) for an op with one input.
+template <double (*kFunction)(double x)>
+void EvaluateElements(const Problem& problem, const Operands& inputs, int64_t index,
+                      TakeValues take) {
+  const Slice slice = ElementSlice(problem, index);
+  DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    const T* const x = static_cast<const T*>(inputs.inputs[0]) + slice.first;
+    double values[kSliceElements];
+    for (int64_t i = 0; i < slice.count; ++i) values[i] = kFunction(ToFloat(x[i]));
+    take(absl::MakeConstSpan(values, slice.count));
+  });
 }
 
 }  // namespace warpcall

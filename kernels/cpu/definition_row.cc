@@ -1,10 +1,12 @@
 #include "kernels/cpu/definition_row.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/common/round.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/plan.h"
 #include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
@@ -14,10 +16,8 @@ namespace {
 // Work that pays for waking another thread: 4096 elements of gelu, at some 20 ns each.
 constexpr int64_t kGrainFlops = 36 * 1024;
 
-}  // namespace
-
-absl::Status LaunchDefinition(const Op& op, const Problem& problem, const Operands& operands,
-                              const LaunchContext& context) {
+absl::Status Launch(const Op& op, const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
   WARPCALL_DCHECK(op.definition != nullptr, op.name);
   WARPCALL_DCHECK(operands.inputs.size() == problem.inputs.size(), op.name);
   const Definition& definition = *op.definition;
@@ -43,6 +43,22 @@ absl::Status LaunchDefinition(const Op& op, const Problem& problem, const Operan
                                    });
   });
   return absl::OkStatus();
+}
+
+}  // namespace
+
+Implementation DefinitionRow(const Op& op, const char* file) {
+  return {.name = "float64",
+          .family = Family::kReference,
+          .device_kind = DeviceKind::kCpu,
+          .summary = "the definition in float64",
+          .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
+          .supports = SupportsAll,
+          .plan = PlanBy([&op](const Problem& problem, const Operands& operands,
+                               const LaunchContext& context) {
+            return Launch(op, problem, operands, context);
+          }),
+          .file = file};
 }
 
 }  // namespace warpcall::cpu

@@ -1,13 +1,12 @@
-// The launch of the rows that are an op's definition: evaluated in float64, rounded once.
+// The row that is an op's definition: evaluated in float64, rounded once.
 #pragma once
 
-#include "absl/status/status.h"
 #include "kernels/op.h"
 
 namespace warpcall::cpu {
 
-// Writes output 0, all threads of the context's pool. REQUIRES: op.definition is not null.
-absl::Status LaunchDefinition(const Op& op, const Problem& problem, const Operands& operands,
-                              const LaunchContext& context);
+// It takes every problem, and writes output 0 by all threads of the context's pool. `op` outlives
+// it, and has a definition; `file` has it.
+Implementation DefinitionRow(const Op& op, const char* file = __builtin_FILE());
 
 }  // namespace warpcall::cpu

@@ -98,6 +98,7 @@ const Op& FusedOp() {
       .work = WorkOf,
       .independence = Independence::kBroadcastRows,
       .is_one_piece = CountsElements,
+      .is_expressible = IsAlwaysExpressible,
       .definition = &fused::kDefinition,
       .cases = fused::Cases,
       .inputs_min = 1};

@@ -8,7 +8,6 @@
 #include "kernels/expression/mask.h"
 #include "kernels/expression/schedule.h"
 #include "kernels/fused/fused.h"
-#include "kernels/plan.h"
 #include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
@@ -215,11 +214,6 @@ void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, Tak
   evaluator.Run(part, take, [&] { return take.Stopped(); });
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  return cpu::LaunchDefinition(FusedOp(), problem, operands, context);
-}
-
 }  // namespace
 
 const Definition kDefinition = {.slices = Slices, .slice = SliceOf, .evaluate = Evaluate};
@@ -236,14 +230,6 @@ std::vector<double> ErrorsOf(const Problem& problem, const Operands& inputs, int
   return errors;
 }
 
-Implementation Float64Row() {
-  return {.name = "float64",
-          .family = Family::kReference,
-          .device_kind = DeviceKind::kCpu,
-          .summary = "the definition in float64",
-          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
-          .supports = SupportsAll,
-          .plan = PlanBy(Launch)};
-}
+Implementation Float64Row() { return cpu::DefinitionRow(FusedOp()); }
 
 }  // namespace warpcall::fused

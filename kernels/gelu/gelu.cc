@@ -44,6 +44,7 @@ const Op& GeluOp() {
       .infer_outputs = InferOutputs,
       .work = WorkOf,
       .independence = Independence::kElements,
+      .is_expressible = IsAlwaysExpressible,
       .definition = &gelu::kDefinition,
       .cases = gelu::Cases};
   return *op;

@@ -25,6 +25,7 @@ const Op& IdentityOp() {
                                      .infer_outputs = InferOutputs,
                                      .work = WorkOf,
                                      .independence = Independence::kElements,
+                                     .is_expressible = IsAlwaysExpressible,
                                      .definition = &identity::kDefinition,
                                      .cases = identity::Cases};
   return *op;

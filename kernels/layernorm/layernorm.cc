@@ -15,6 +15,7 @@ const Op& LayernormOp() {
       .work = norm::WorkOf,
       .independence = Independence::kRows,
       .input_roles = {OperandRole::kSplit, OperandRole::kShared, OperandRole::kShared},
+      .is_expressible = IsAlwaysExpressible,
       .definition = &norm::kDefinition,
       .cases = [] { return norm::Cases(true); }};
   return *op;

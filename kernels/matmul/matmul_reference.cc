@@ -6,7 +6,6 @@
 #include "kernels/cpu/definition_row.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
-#include "kernels/plan.h"
 #include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
@@ -85,23 +84,10 @@ void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, Tak
   });
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  return cpu::LaunchDefinition(MatmulOp(), problem, operands, context);
-}
-
 }  // namespace
 
 const Definition kDefinition = {.slices = Slices, .slice = SliceAt, .evaluate = Evaluate};
 
-Implementation Float64Row() {
-  return {.name = "float64",
-          .family = Family::kReference,
-          .device_kind = DeviceKind::kCpu,
-          .summary = "plain loops, float64 inside",
-          .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
-          .supports = SupportsAll,
-          .plan = PlanBy(Launch)};
-}
+Implementation Float64Row() { return cpu::DefinitionRow(MatmulOp()); }
 
 }  // namespace warpcall::matmul

@@ -48,7 +48,6 @@ Implementation TritonLayernormRow();
 Implementation TritonRmsnormRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();
-Implementation Float64Row(absl::Status (*launch)(const Problem&, const Operands&,
-                                                 const LaunchContext&));
+Implementation Float64Row(const Op& op);  // layernorm or rmsnorm
 
 }  // namespace warpcall::norm

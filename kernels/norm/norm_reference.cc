@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/definition_row.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/norm/norm.h"
-#include "kernels/plan.h"
 #include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
@@ -82,15 +82,6 @@ void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, Tak
 
 const Definition kDefinition = {.slices = Slices, .slice = SliceAt, .evaluate = Evaluate};
 
-Implementation Float64Row(absl::Status (*launch)(const Problem&, const Operands&,
-                                                 const LaunchContext&)) {
-  return {.name = "float64",
-          .family = Family::kReference,
-          .device_kind = DeviceKind::kCpu,
-          .summary = "the definition in float64",
-          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
-          .supports = SupportsAll,
-          .plan = PlanBy(launch)};
-}
+Implementation Float64Row(const Op& op) { return cpu::DefinitionRow(op); }
 
 }  // namespace warpcall::norm

@@ -15,6 +15,7 @@ const Op& RmsnormOp() {
              .work = norm::WorkOf,
              .independence = Independence::kRows,
              .input_roles = {OperandRole::kSplit, OperandRole::kShared},
+             .is_expressible = IsAlwaysExpressible,
              .definition = &norm::kDefinition,
              .cases = [] { return norm::Cases(false); }};
   return *op;

@@ -21,6 +21,18 @@ absl::Status InferOutputs(Problem* problem) {
   return absl::OkStatus();
 }
 
+size_t AxisOf(const Problem& problem) {
+  const int64_t given = std::get<int64_t>(problem.attributes[softmax::kAxis]);
+  const size_t rank = problem.inputs[0].dims.size();
+  const size_t axis = static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(rank) : given);
+  WARPCALL_CHECK(axis < rank, given, rank);
+  return axis;
+}
+
+bool IsAlongRows(const Problem& problem) {
+  return AxisOf(problem) + 1 == problem.inputs[0].dims.size();
+}
+
 Work WorkOf(const Problem& problem) {
   const TensorSpec& x = problem.inputs[0];
   // Per element: compare, subtract, exp, add, divide.
@@ -42,6 +54,7 @@ const Op& SoftmaxOp() {
              .infer_outputs = InferOutputs,
              .work = WorkOf,
              .independence = Independence::kBeforeAxis,
+             .is_expressible = IsAlongRows,
              .definition = &softmax::kDefinition,
              .cases = softmax::Cases};
   return *op;
@@ -49,10 +62,7 @@ const Op& SoftmaxOp() {
 
 softmax::View softmax::ViewOf(const Problem& problem) {
   const Dims& dims = problem.inputs[0].dims;
-  const int64_t given = std::get<int64_t>(problem.attributes[kAxis]);
-  const size_t axis =
-      static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(dims.size()) : given);
-  WARPCALL_CHECK(axis < dims.size(), given, dims.size());
+  const size_t axis = AxisOf(problem);
   WARPCALL_DCHECK(problem.inputs[0].elements() > 0, ToString(problem.inputs[0]));
   View view{.outer = 1, .n = dims[axis], .inner = 1};
   for (size_t i = 0; i < axis; ++i) view.outer *= dims[i];

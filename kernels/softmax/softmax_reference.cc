@@ -4,7 +4,6 @@
 
 #include "kernels/cpu/definition_row.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/plan.h"
 #include "kernels/softmax/softmax.h"
 #include "proto/common/check.h"
 #include "proto/common/dispatch.h"
@@ -58,23 +57,10 @@ void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, Tak
   });
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  return cpu::LaunchDefinition(SoftmaxOp(), problem, operands, context);
-}
-
 }  // namespace
 
 const Definition kDefinition = {.slices = Slices, .slice = SliceAt, .evaluate = Evaluate};
 
-Implementation Float64Row() {
-  return {.name = "float64",
-          .family = Family::kReference,
-          .device_kind = DeviceKind::kCpu,
-          .summary = "the definition in float64",
-          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
-          .supports = SupportsAll,
-          .plan = PlanBy(Launch)};
-}
+Implementation Float64Row() { return cpu::DefinitionRow(SoftmaxOp()); }
 
 }  // namespace warpcall::softmax

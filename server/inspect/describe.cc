@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -32,14 +31,8 @@ void AddFiles(std::vector<SourceFile> more, v1::DescribeResponse* response) {
   }
 }
 
-// True for kernels of rows and elements, which an expression of the kernel `fused` says as well.
 bool IsExpressible(const Step& step) {
-  constexpr absl::string_view kOps[] = {"fused",     "gelu",    "identity",
-                                        "layernorm", "rmsnorm", "softmax"};
-  if (!absl::c_linear_search(kOps, absl::string_view(step.op->name))) return false;
-  if (absl::string_view(step.op->name) != "softmax") return true;
-  const auto axis = std::get<int64_t>(step.problem.attributes[0]);
-  return axis == -1 || axis + 1 == static_cast<int64_t>(step.problem.inputs[0].dims.size());
+  return step.op->is_expressible != nullptr && step.op->is_expressible(step.problem);
 }
 
 // The one step that reads the result of `step`, an intermediate; -1: there are several.

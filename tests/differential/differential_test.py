@@ -73,7 +73,7 @@ class DifferentialTest(unittest.TestCase):
 
     def test_kernels_rows_and_devices_are_listed(self):
         listed = {kernel.name: kernel for kernel in self.client.kernels()}
-        self.assertEqual(set(listed), set(DEFAULTS))  # problems are drawn of every kernel
+        self.assertEqual(set(listed), set(DEFAULTS), "differential.py needs each in DEFAULTS, truth() and arithmetic()")
         for name, kernel in listed.items():
             families = [row.family for row in kernel.implementations if row.device_kind == "cpu"]
             self.assertEqual(families[-1], "reference", name)

@@ -234,6 +234,7 @@ def check_descriptions(client):
     described = 0
     for kernel in client.json("kernels")["kernels"]:
         problem = DESCRIBED.get(kernel["name"])
+        check(problem is not None, f"{kernel['name']} has a problem in DESCRIBED")
         variants = [(row, f"{row['name']}:{variant}") for row in kernel["implementations"]
                     for variant in row["variants"] if row["device_kind"] == "cuda" and not row["unavailable"]]
         for row, name in variants if problem else []:

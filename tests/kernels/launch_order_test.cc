@@ -52,7 +52,8 @@ std::vector<Dims> InRowsOf(std::initializer_list<int64_t> lengths) {
   return dims;
 }
 
-// Shapes to try an op on; every row that is launched early takes some of them.
+// Shapes to try an op on, of which every row that is launched early takes some. None: no row of the
+// op is.
 std::vector<Dims> DimsFor(absl::string_view op) {
   if (op == "softmax") return InRowsOf({33, 64, 250, 256, 1023, 4096, 131072, 262144});
   if (op == "layernorm" || op == "rmsnorm") return InRowsOf({1023, 4096});
@@ -303,7 +304,8 @@ TEST_F(LaunchOrderTest, GraphsHoldWhatWasLaunchedEarly) {
                                     "softmax subwarp_per_row", "softmax warp_per_row"};
   if (device_->properties().architecture == 90)  // rows made of its instructions
     expected.insert({"linear wgmma_tiled", "matmul wgmma_tiled"});
-  EXPECT_EQ(early_rows, expected);
+  EXPECT_EQ(early_rows, expected)
+      << "`expected` names the rows whose grid is cuda::EarlyGridOf's; DimsFor has their shapes";
 }
 
 }  // namespace

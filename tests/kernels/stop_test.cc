@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/fault/held.h"
@@ -212,6 +213,13 @@ TEST_F(OnednnPiecesTest, OnlyTheFirstIsDoneWhenTheFlagIsSetThen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, StopTest, ::testing::ValuesIn(kCases));
+
+TEST(StopCases, AreOfEveryKernel) {
+  for (const Kernel& kernel : CpuKernels().kernels())
+    EXPECT_TRUE(absl::c_any_of(
+        kCases, [&](const Case& c) { return absl::string_view(c.kernel) == kernel.op->name; }))
+        << kernel.op->name << ": add a problem to kCases that takes it long";
+}
 
 }  // namespace
 }  // namespace warpcall::testing

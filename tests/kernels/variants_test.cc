@@ -67,7 +67,8 @@ TEST(VariantsTest, RowsWithSeveralKernelsNameThem) {
       const Implementation& row = FullRegistry().rows()[id].implementation;
       if (row.device_kind == DeviceKind::kCpu || row.family == Family::kLibrary) continue;
       const std::string name = absl::StrCat(kernel.op->name, " ", row.name);
-      EXPECT_EQ(row.variant_names == nullptr, single.contains(name)) << name;
+      EXPECT_EQ(row.variant_names == nullptr, single.contains(name))
+          << name << ": name its kernels in variant_names, or the row in `single` if it has one";
     }
   }
 }
