@@ -264,18 +264,15 @@ void EncodeResponse(const Request& request, const google::protobuf::MessageLite&
   std::string header;
   header.reserve(kHeaderBytesUsual);
   rest.AppendToString(&header);
-  v1::ExecuteResponse kept;
-  AddKept(request, &kept);
   absl::InlinedVector<grpc::Slice, 4> slices;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const TensorSpec& spec = problem.outputs[i];
-    if (kept.outputs_size() > 0 && !kept.outputs(static_cast<int>(i)).handle().empty()) {
-      wire::AppendMessage(kOutputs, kept.outputs(static_cast<int>(i)).SerializeAsString(), 0,
-                          &header);
-      continue;
-    }
-    wire::AppendTensorPrefix(kOutputs, {static_cast<int>(spec.data_type), spec.dims, spec.bytes()},
-                             &header);
+    wire::TensorPrefix prefix = {static_cast<int>(spec.data_type), spec.dims, spec.bytes()};
+    if (i < request.kept().size()) prefix.handle = request.kept()[i].handle;
+    const bool is_kept = !prefix.handle.empty();
+    if (is_kept) prefix.data_bytes = 0;
+    wire::AppendTensorPrefix(kOutputs, prefix, &header);
+    if (is_kept) continue;
     slices.emplace_back(header);
     header.clear();
     WARPCALL_CHECK(outputs[i].bytes() == spec.bytes(), i, outputs[i].bytes(), spec.bytes());
