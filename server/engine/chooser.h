@@ -88,7 +88,7 @@ class Chooser {
   // class of the first problem decides. NOT_FOUND lists the devices. UNIMPLEMENTED gives every
   // implementation's reason. PERMISSION_DENIED: the policy excludes those that would run it.
   // UNAVAILABLE: the named devices are lost or restarting, or a usable implementation is still on
-  // trial. REQUIRES: there is a problem.
+  // trial. REQUIRES: there is a problem, and the implementation's name is known.
   absl::StatusOr<Candidate> Next(absl::Span<const Problem> problems) const;
   // Finds the next candidate after `row`, which has refused with `refusal`. Returns `refusal` if
   // the request named that row, or if the policy excludes those that would run it.
