@@ -133,7 +133,7 @@ class Copy:
         wanted = {name for name in os.fsdecode(listed).split("\0") if name and (ROOT / name).is_file()}
         for path in [path for path in self.tree.rglob("*") if path.is_file()]:
             name = path.relative_to(self.tree)
-            if name.parts[0] != "build" and str(name) not in wanted:
+            if name.parts[0] not in ("build", ".git") and str(name) not in wanted:
                 path.unlink()
         for name in wanted:
             here, there = ROOT / name, self.tree / name
@@ -141,6 +141,10 @@ class Copy:
                 continue
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(here, there)
+        # Tests clone it.
+        for words in ("init --quiet", "add --all", "commit --quiet --allow-empty --message copy"):
+            subprocess.run(["git", "-C", self.tree, "-c", "user.name=copy", "-c", "user.email=copy@localhost",
+                            *words.split()], check=True)
 
     def configure(self, build):
         """Without batches: a mutant changes one file."""
