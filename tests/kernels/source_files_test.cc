@@ -29,7 +29,10 @@ TEST(SourceFilesTest, EveryRowIsInTheFileThatItIsSaidToBeWrittenIn) {
     SCOPED_TRACE(absl::StrCat(row.implementation.name, " in ", row.implementation.file));
     const std::vector<SourceFile> files = FilesOf(row.implementation.file);
     ASSERT_THAT(files, Not(IsEmpty()));
+    // A row that is the op's definition has its name from cpu::DefinitionRow.
+    const bool is_definition = absl::StrContains(files[0].text, "cpu::DefinitionRow(");
     EXPECT_TRUE(
+        is_definition ||
         absl::StrContains(files[0].text, absl::StrCat("\"", row.implementation.name, "\"")));
   }
 }
