@@ -92,6 +92,7 @@ const Case kCases[] = {
     {"matmul", {{64, 4096}, {4096, 256}}, {}, 3, DataType::kBFloat16},
     {"matmul", {{32, 64}, {64, 16384}}, {}, 16, DataType::kBFloat16},
     {"matmul", {{8192, 16}, {16, 64}}, {}, 8, DataType::kBFloat16},
+    {"linear", {{64, 512}, {2048, 512}, {2048}}, {}},
 };
 
 class StopTest : public ::testing::TestWithParam<Case> {
