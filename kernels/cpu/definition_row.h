@@ -5,8 +5,9 @@
 
 namespace warpcall::cpu {
 
-// It takes every problem, and writes output 0 by all threads of the context's pool. `op` outlives
-// it, and has a definition; `file` has it.
+// Returns the row of `op`, which has a definition and outlives it. It takes every problem and
+// writes output 0 by all threads of the context's pool. `file` is the source that Describe shows
+// for it.
 Implementation DefinitionRow(const Op& op, const char* file = __builtin_FILE());
 
 }  // namespace warpcall::cpu
