@@ -24,6 +24,8 @@ constexpr int64_t kPushbackMs = 2'000;
 // How often waiting tasks are checked for passed deadlines.
 constexpr int64_t kLookMs = 200;
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
+// A child ends itself at the server's limit. Its answer may come this much later.
+constexpr int64_t kAnswerLateNsMax = 2'000'000'000;
 // Overhead of a part beside its bytes: a child gone wild sends empty parts without end.
 constexpr size_t kPartBytes = 256;
 // Principals whose last turn is remembered. A principal that was forgotten counts as never served.
@@ -224,7 +226,7 @@ absl::StatusOr<std::string> Inspector::RunChild(Inquiry inquiry, Task& task, int
   if (const absl::Status sent = child->channel().Send("", inquiry.request); !sent.ok())
     return ToCallersError(sent);
   inquiry.request = std::string();  // may be large, and the child may take long
-  absl::StatusOr<std::string> answer = Await(*child, task, give_up_ns);
+  absl::StatusOr<std::string> answer = Await(*child, task, give_up_ns + kAnswerLateNsMax);
   if (task.used) task.used(child->CpuNs());
   return answer;
 }
