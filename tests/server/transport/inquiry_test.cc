@@ -303,7 +303,7 @@ TEST_F(AskedEngineTest, ABenchmarkTellsItsChildTheVariantsThatExecuteWouldRun) {
   EXPECT_THAT(variants({"cpu"}), ElementsAre("cpu:simd_fused"));
   EXPECT_THAT(variants({"cpu:second", "cpu"}), ElementsAre("cpu:second", "cpu:simd_fused"));
   EXPECT_THAT(variants({"cpu:*", "second"}), ElementsAre("cpu:simd_fused", "cpu:second"));
-  EXPECT_THAT(variants({}), Contains("cpu:simd_fused"));
+  EXPECT_THAT(variants({}), Contains("cpu:simd_fused").Times(1));
   EXPECT_THAT(variants({}), Not(Contains("cpu:second")));
   TunedClass tuned;
   tuned.kernel = gelu().id;
@@ -312,7 +312,7 @@ TEST_F(AskedEngineTest, ABenchmarkTellsItsChildTheVariantsThatExecuteWouldRun) {
   tuned.right.push_back({RowNamed("second"), 10, 10, 10, false});
   engine_->tuning().Take(tuned);
   EXPECT_THAT(variants({"cpu"}), ElementsAre("cpu:second"));
-  EXPECT_THAT(variants({}), Contains("cpu:second"));
+  EXPECT_THAT(variants({}), Contains("cpu:second").Times(1));
 }
 
 // A Profile of matmul, whose second input is a tensor that stays.
