@@ -122,12 +122,15 @@ long syscall(long number, ...) noexcept {
   }
 }
 
-// The end of a slice is a spurious wake-up: the caller checks its condition, and waits on.
+// Slices end without waking up the caller, who would look at a clock of its own and wait on.
+// std::condition_variable_any notifies under its mutex, so between two slices none is missed.
 int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex, const timespec* end) {
   static auto* const next = Next<decltype(pthread_cond_timedwait)>("pthread_cond_timedwait");
-  const Slice slice(*end);
-  const int result = next(condition, mutex, &slice.until);
-  return result == ETIMEDOUT && !slice.is_last ? 0 : result;
+  while (true) {
+    const Slice slice(*end);
+    const int result = next(condition, mutex, &slice.until);
+    if (result != ETIMEDOUT || slice.is_last) return result;
+  }
 }
 
 }  // extern "C"
