@@ -24,7 +24,7 @@ constexpr int64_t kPushbackMs = 2'000;
 // How often waiting tasks are checked for passed deadlines.
 constexpr int64_t kLookMs = 200;
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
-// A child ends itself at the server's limit. Its answer may come this much later.
+// A child ends itself by the server's limit. On a busy machine its answer may come this much later.
 constexpr int64_t kAnswerLateNsMax = 2'000'000'000;
 // Overhead of a part beside its bytes: a child gone wild sends empty parts without end.
 constexpr size_t kPartBytes = 256;
@@ -207,12 +207,12 @@ absl::Status Inspector::CheckStillWanted(const Task& task, int64_t give_up_ns) c
 
 absl::StatusOr<std::string> Inspector::Perform(Task& task) {
   const int64_t give_up_ns = options_.clock() + NsMax(task);
-  RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
   absl::StatusOr<std::string> answer("");
   do {
     Inquiry inquiry;
     ASSIGN_OR_RETURN(inquiry, task.next(answer.status()));
     task.deadline_ns = std::min(task.deadline_ns, inquiry.deadline_ns);
+    RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
     answer = RunChild(std::move(inquiry), task, give_up_ns);
   } while (!answer.ok());
   return answer;

@@ -37,8 +37,9 @@ struct Inquiry {
   std::string request;                           // for the child
   std::string traceparent;                       // may be empty
   bool in_parts = false;                         // the child answers as it goes
-  // When the child ends, with or without its answer; by the inspector's clock. `next` sets it if
-  // the caller has a deadline that the task has not, and Perform lowers it to the task's.
+  // By when the child ends itself, with or without its answer; by the inspector's clock. `next`
+  // sets it if the caller has a deadline that the task has not, and RunChild lowers it to the
+  // task's.
   int64_t deadline_ns = kNoDeadline;
   // The server's limit of the task's time, if that sets the deadline; 0: the caller does. RunChild
   // sets it.

@@ -532,6 +532,29 @@ TEST_F(BusyInspectorTest, TheAnswerOfAChildThatEndsItselfMayComeLate) {
   EXPECT_TRUE(asked.Await().ok()) << asked.answer.status();
 }
 
+TEST_F(BusyInspectorTest, NoOtherChildBeginsAfterTheLimit) {
+  answer_ = [this](const std::string&) -> absl::StatusOr<std::string> {
+    now_ns_.fetch_add(4'000'000'000);
+    return absl::UnimplementedError("another may");
+  };
+  StartInspector({.task_ns_max = 3'000'000'000});
+  Asked asked;
+  auto task = std::make_unique<Task>();
+  task->principal = 1;
+  task->cancelled = &asked.cancelled;
+  task->next = [](const absl::Status& before) -> absl::StatusOr<Inquiry> {
+    if (!absl::IsUnimplemented(before)) RETURN_IF_ERROR(before);
+    return Inquiry();
+  };
+  task->done = [&](absl::StatusOr<std::string> answer) {
+    asked.answer = std::move(answer);
+    asked.done.Notify();
+  };
+  ASSERT_TRUE(inspector_->Submit(&task).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(asked.Await().status())) << asked.answer.status();
+  EXPECT_EQ(limits_.size(), 1u);
+}
+
 // However long a task waits behind another's, it has all of its own time.
 TEST_F(BusyInspectorTest, TheTimeOfATaskCountsFromWhenItLeavesTheQueue) {
   StartBusy({.task_ns_max = 3'000});
