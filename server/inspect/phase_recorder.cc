@@ -11,9 +11,9 @@
 namespace warpcall::inspect {
 namespace {
 
-absl::Mutex mutex(absl::kConstInit);
-std::vector<RecordedPhase>* recorded ABSL_GUARDED_BY(mutex) = nullptr;
-int threads ABSL_GUARDED_BY(mutex) = 0;
+absl::Mutex recording_mutex(absl::kConstInit);
+std::vector<RecordedPhase>* recorded ABSL_GUARDED_BY(recording_mutex) = nullptr;
+int threads_seen ABSL_GUARDED_BY(recording_mutex) = 0;
 
 struct OpenPhases {
   int thread = -1;
@@ -36,9 +36,9 @@ void End() {
   RecordedPhase phase = phases.open.back();
   phases.open.pop_back();
   phase.end_ns = MonotonicNs();
-  absl::MutexLock lock(&mutex);
+  absl::MutexLock lock(&recording_mutex);
   if (recorded == nullptr) return;
-  if (phases.thread < 0) phases.thread = threads++;
+  if (phases.thread < 0) phases.thread = threads_seen++;
   phase.thread = phases.thread;
   recorded->push_back(phase);
 }
@@ -48,14 +48,14 @@ constexpr PhaseWatcher kRecorder = {Begin, End};
 }  // namespace
 
 void StartRecordingPhases() {
-  absl::MutexLock lock(&mutex);
+  absl::MutexLock lock(&recording_mutex);
   delete recorded;
   recorded = new std::vector<RecordedPhase>;
   phase_watcher.store(&kRecorder, std::memory_order_release);
 }
 
 std::vector<RecordedPhase> StopRecordingPhases() {
-  absl::MutexLock lock(&mutex);
+  absl::MutexLock lock(&recording_mutex);
   phase_watcher.store(nullptr, std::memory_order_release);
   std::vector<RecordedPhase> phases;
   if (recorded != nullptr) phases = std::move(*recorded);
