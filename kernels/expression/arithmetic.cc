@@ -45,8 +45,9 @@ double OwnError(Operator op, double size, const Bounded& x) {
     case Operator::kSqrt:
       return kUnit * size;
     case Operator::kMultiply:
-    case Operator::kDivide:
       return kUnit * size + kHalfLeast;
+    case Operator::kDivide:  // a product with the reciprocal, each rounded
+      return 2 * kUnit * size + kHalfLeast;
     // Polynomials and what they are put together with, or the functions of CUDA's library: 4 units
     // in the last place are its pow's.
     case Operator::kExp:

@@ -72,9 +72,24 @@ __device__ __forceinline__ float GeluErf(float a) {
   p = fmaf(p, s, -1.0f);
   return fmaf(-s, Ex2(p), Max(a, 0.0f));
 }
-__device__ __forceinline__ float Silu(float a) {
-  return IsLowest(a) ? -0.0f : a / (1.0f + expf(-a));
+__device__ __forceinline__ float Sigmoid(float a) { return Rcp(1.0f + expf(-a)); }
+__device__ __forceinline__ float Silu(float a) { return IsLowest(a) ? -0.0f : a * Sigmoid(a); }
+
+// A divisor of many elements. a / b is (a * scale) * reciprocal, off by 2^-23: the reciprocal of
+// b * scale is a normal number, or what that of 0 and infinity must be.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+__device__ __forceinline__ Divisor DivisorOf(float b) {
+  const float size = fabsf(b);
+  const float scale = size < 0x1p-100f ? 0x1p64f : size > 0x1p100f ? 0x1p-64f : 1.0f;
+  return {scale, 1.0f / (b * scale)};
 }
+__device__ __forceinline__ float Quotient(float a, Divisor b) {
+  return (a * b.scale) * b.reciprocal;
+}
+
 __device__ __forceinline__ float QuickExp(float a) { return Ex2(a * 1.44269504f); }
 __device__ __forceinline__ float InverseRms(double squares, double share, double epsilon) {
   return (float)rsqrt(squares * share + epsilon);
@@ -327,7 +342,7 @@ const char* CudaTemplateOf(Operator op) {
     case Operator::kErf:
       return "erff($0)";
     case Operator::kSigmoid:
-      return "1.0f / (1.0f + expf(-$0))";
+      return "Sigmoid($0)";
     case Operator::kRelu:
       return "$0 <= 0.0f ? 0.0f : $0";
     case Operator::kGelu:

@@ -145,9 +145,9 @@ class Writer {
     for (int i = 0; i <= Result(); ++i)
       if (!IsWide(i) && NodeAt(i).op != Operator::kConstant)
         Line(absl::StrCat("  float v", i, "[", shape_.rows, "];"));
-    if (!IsQuick()) return;
     for (int i = 0; i <= Result(); ++i)
-      if (IsSharedDivisor(i)) Line(absl::StrCat("  float q", i, "[", shape_.rows, "];"));
+      if (IsSharedDivisor(i))
+        Line(absl::StrCat("  ", IsQuick() ? "float" : "Divisor", " q", i, "[", shape_.rows, "];"));
   }
 
   bool MayHaveRowsLeft() const {
@@ -221,8 +221,7 @@ class Writer {
 
   void WriteNarrow(int node, const std::string& value) {
     Line(absl::StrCat("  v", node, "[r] = ", value, ";"));
-    if (IsQuick() && IsSharedDivisor(node))
-      Line(absl::StrCat("  q", node, "[r] = 1.0f / v", node, "[r];"));
+    if (IsSharedDivisor(node)) Line(absl::StrCat("  q", node, "[r] = ", Divisor(Name(node)), ";"));
   }
 
   void WritePass(const Pass& pass) {
@@ -363,12 +362,25 @@ class Writer {
     return false;
   }
 
+  // What elements that are divided by `value` are multiplied by.
+  std::string Divisor(const std::string& value) const {
+    return absl::StrCat(IsQuick() ? "(1.0f / " : "DivisorOf(", value, ")");
+  }
+
+  // The quotient of an element and a value of its row.
+  std::string SharedQuotient(const Node& node) const {
+    const std::string dividend = Name(node.operands[0]);
+    const int by = node.operands[1];
+    const std::string divisor =
+        IsSharedDivisor(by) ? absl::StrCat("q", by, "[r]") : Divisor(Name(by));
+    return IsQuick() ? absl::StrCat(dividend, " * ", divisor)
+                     : absl::StrCat("Quotient(", dividend, ", ", divisor, ")");
+  }
+
   // Returns a faster expression that the op's tolerance allows for a step; empty: none.
   std::string QuickExpression(int id) const {
     const Node& node = NodeAt(id);
     if (node.op == Operator::kExp) return absl::StrCat("QuickExp(", Name(node.operands[0]), ")");
-    if (node.op == Operator::kDivide && IsWide(id) && IsSharedDivisor(node.operands[1]))
-      return absl::StrCat(Name(node.operands[0]), " * q", node.operands[1], "[r]");
     if (node.op != Operator::kAdd || !IsWide(id)) return "";
     const int first = node.operands[0];
     const Node& product = NodeAt(first);
@@ -396,6 +408,8 @@ class Writer {
       return absl::StrCat("InverseRms((double)", operand(0), " * (double)", operand(0), ", 1.0, ",
                           DoubleBits(node.value), ")");
     if (IsReduction(node.op)) return operand(0);
+    if (node.op == Operator::kDivide && IsWide(id) && !IsWide(node.operands[1]))
+      return SharedQuotient(node);
     if (IsQuick())
       if (std::string quick = QuickExpression(id); !quick.empty()) return quick;
     std::string values[kOperandsMax];

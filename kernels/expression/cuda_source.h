@@ -27,7 +27,7 @@ enum class CudaArithmetic : uint8_t {
   // Each step as kernels/expression/arithmetic.h bounds it, sums in float64: any expression.
   kStepwise,
   // Shortcuts within an op's tolerance, for graphs known to stay in range: exp by one instruction,
-  // reciprocals for a row's common divisor, row_sum in float32, sums of unrounded products.
+  // no scale for divisors, row_sum in float32, sums of unrounded products.
   kQuick,
 };
 

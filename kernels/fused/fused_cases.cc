@@ -18,10 +18,9 @@ std::vector<ElementError> Errors(const Problem& problem, const Operands& inputs,
 
 constexpr char kTolerance[] =
     "follows from the expression, step by step and for each element: 2^-24 of the result for + - * "
-    "/ sqrt and a row's sum or mean, 2^-21 for functions, of the operand for gelu, each with what "
-    "the operands' errors make of it; anything "
-    "where these reach a pole, the end of float32's range or the other side of a comparison; and "
-    "half a unit in the last place";
+    "sqrt and a row's sum or mean, 2^-23 for /, 2^-21 for functions, of the operand for gelu, each "
+    "with what the operands' errors make of it; anything where these reach a pole, the end of "
+    "float32's range or the other side of a comparison; and half a unit in the last place";
 
 class CaseList {
  public:

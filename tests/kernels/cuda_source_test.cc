@@ -204,6 +204,18 @@ TEST(CudaSourceTest, ZerosKeepTheirSignInMaximumAndMinimum) {
   ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kSpecial});
 }
 
+// Elements that are divided by one value are multiplied by its reciprocal, in two steps where that
+// leaves the range of normal numbers.
+TEST(CudaSourceTest, QuotientsHoldAtTheEndsOfTheRange) {
+  std::vector<Sample> samples;
+  for (const DataType type : kDataTypes) {
+    samples.push_back(SampleOf("x0 / x1", FusedProblem("x0 / x1", {{512, 40}, {512, 1}}, type)));
+    for (const char* const text : {"x0 / 3", "x0 / 1e-38", "x0 / 2e38", "x0 / 1e-45", "0 - x0 / 0"})
+      samples.push_back(SampleOf(text, FusedProblem(text, {{5, 1009}}, type)));
+  }
+  ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kWide, Fill::kSpecial, Fill::kPatterns});
+}
+
 // A single row of any length: whole vectors, and the elements left over.
 TEST(CudaSourceTest, ElementsBehindTheLastVectorAreComputedToo) {
   std::vector<Sample> samples;
