@@ -54,6 +54,11 @@ constexpr int kHelpersNice = 19;
 constexpr int64_t kBlockNs = 100'000'000;
 // A check and a sample.
 constexpr int64_t kLaunchesMin = 2;
+// In a settled run: the length of a sample, between which the host takes some 10 us; turns of each
+// row; and the rest between turns.
+constexpr int64_t kSettledSampleNs = 10'000'000;
+constexpr int kSettledTurns = 2;
+constexpr int64_t kCoolNs = 1'000'000'000;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 absl::Status CheckPlan(const BenchmarkPlan& plan) {
@@ -89,6 +94,7 @@ class Run {
     for (size_t i = 0; i < candidates_.size(); ++i) Name(plan.rows[i], &candidates_[i]);
     const DeviceProperties& properties = device_->properties();
     response_.set_device(properties.name);
+    response_.set_method(plan.settled ? "settled" : "burst");
     stamp().set_device_description(properties.description);
     stamp().set_seed(plan.seed);
     stamp().set_started_unix_ns(absl::ToUnixNanos(absl::Now()));
@@ -110,7 +116,7 @@ class Run {
     if (site_.witness != nullptr)
       RETURN_IF_ERROR(ForEach([this](Candidate& candidate) { return Check(candidate); }));
     ReportProgress();
-    RETURN_IF_ERROR(MeasureGroups(GroupsOf(candidates_)));
+    RETURN_IF_ERROR(plan_.settled ? MeasureSettled() : MeasureGroups(GroupsOf(candidates_)));
     while (copies_ != nullptr && copies_->samples() < kCopiesWanted &&
            copies_->spent_ns() < kCopiesNsMax && !PastDeadline())
       RETURN_IF_ERROR(SampleOnce(&copies_));
@@ -288,6 +294,7 @@ class Run {
             .ns_enough = plan_.timeout_ns > 0 ? row_ns_max_ : limits_.row_ns_enough,
             .max_noise = plan_.max_noise,
             .launches_max = LaunchesMax(),
+            .sample_ns = plan_.settled ? kSettledSampleNs : 0,
             .deadline_ns = plan_.deadline_ns};
   }
 
@@ -372,6 +379,68 @@ class Run {
     return absl::OkStatus();
   }
 
+  // Rows in order, and then in reverse, so that a drift of the device meets all alike.
+  absl::Status MeasureSettled() {
+    Group turn;
+    for (Candidate& candidate : candidates_) turn.push_back(&candidate);
+    RETURN_IF_ERROR(Prepare(turn));
+    RETURN_IF_ERROR(SettleFlops());
+    for (int i = 0; i < kSettledTurns; ++i) {
+      for (Candidate* candidate : turn) {
+        if (candidate->done || PastDeadline()) continue;
+        RETURN_IF_ERROR(Do(*candidate, [this](Candidate& row) { return TakeTurn(row); }));
+        Cool();
+        RETURN_IF_ERROR(SampleCeilings());
+      }
+      std::reverse(turn.begin(), turn.end());
+    }
+    Conclude(turn);
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeTurn(Candidate& candidate) {
+    if (candidate.load == nullptr)
+      candidate.load = std::make_unique<LoadMeter>(site_.conditions, site_.clock);
+    LoadMeter& load = *candidate.load;
+    RowTimer& timer = *candidate.timer;
+    for (load.Begin(); !load.IsSettled() && !PastDeadline(); load.Look(&stamp())) {
+      RETURN_IF_ERROR(timer.Sample());
+      timer.Drop();
+    }
+    int64_t launches = 0;
+    for (load.BeginTimed(); !load.IsTimed() && !PastDeadline(); load.Look(&stamp())) {
+      if (site_.surroundings != nullptr) site_.surroundings->Begin();
+      RETURN_IF_ERROR(timer.Sample());
+      launches += timer.launches_per_sample();
+      if (site_.surroundings != nullptr && site_.surroundings->Disturbed(LastSampleNs(timer)))
+        ++candidate.disturbed;
+    }
+    load.EndTimed(launches);
+    return absl::OkStatus();
+  }
+
+  // Arithmetic's ceiling, too, is that of a clock that has settled.
+  absl::Status SettleFlops() {
+    if (flops_ == nullptr || !takes_power_) return absl::OkStatus();
+    LoadMeter load(site_.conditions, site_.clock);
+    for (load.Begin(); flops_ != nullptr && !load.IsSettled() && !PastDeadline();
+         load.Look(&stamp()))
+      RETURN_IF_ERROR(SampleOnce(&flops_));
+    if (flops_ != nullptr) flops_->Restart();
+    for (load.BeginTimed(); flops_ != nullptr && !load.IsTimed() && !PastDeadline();)
+      RETURN_IF_ERROR(SampleOnce(&flops_));
+    Cool();
+    return absl::OkStatus();
+  }
+
+  void Cool() {
+    Rest(kCoolNs);
+    if (site_.conditions == nullptr) return;
+    const double watts = site_.conditions->Read().power_watts;
+    const double least = stamp().idle_power_watts();
+    stamp().set_idle_power_watts(least > 0 ? std::min(least, watts) : watts);
+  }
+
   void Conclude(const Group& group) {
     for (Candidate* candidate : group) Finish(*candidate);
     ReportProgress();
@@ -395,13 +464,16 @@ class Run {
     return absl::OkStatus();
   }
 
+  static int64_t LastSampleNs(const RowTimer& timer) {
+    return static_cast<int64_t>(timer.samples_ns().back() *
+                                static_cast<double>(timer.launches_per_sample()));
+  }
+
   // Retakes a sample that other work or a slow clock has disturbed.
   void Judge(Candidate& candidate) {
     RowTimer& timer = *candidate.timer;
-    const auto sample_ns = static_cast<int64_t>(timer.samples_ns().back() *
-                                                static_cast<double>(timer.launches_per_sample()));
     const bool disturbed =
-        site_.surroundings != nullptr && site_.surroundings->Disturbed(sample_ns);
+        site_.surroundings != nullptr && site_.surroundings->Disturbed(LastSampleNs(timer));
     const bool slow = IsSeenSlow();
     if (!disturbed && !slow) return;
     const bool retaken = timer.Retake();

@@ -30,7 +30,10 @@ struct BenchmarkPlan {
   // A row whose median has at most this relative standard error gets no more samples. 0: only
   // iterations and time count.
   double max_noise = 0;
-  int64_t timeout_ns = 0;             // for one row; 0: the limits'
+  int64_t timeout_ns = 0;  // for one row; 0: the limits'
+  // Each row runs by itself until the device's clock has settled, and is then timed without a rest
+  // (LoadMeter). Iterations and noise do not count then.
+  bool settled = false;
   int64_t deadline_ns = kNoDeadline;  // by the site's clock: rows not measured by then are left out
 };
 

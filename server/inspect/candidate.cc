@@ -66,6 +66,7 @@ void FinishWithSamples(Candidate& candidate, double spread_max) {
   result.set_median_low_ns(summary.median_low);
   result.set_median_high_ns(summary.median_high);
   result.set_noise(summary.noise);
+  if (candidate.load != nullptr) candidate.load->WriteTo(&result);
   const auto samples = static_cast<double>(samples_ns.size());
   result.set_unstable(summary.noise > kNoiseMax || samples_ns.size() < 2 ||
                       static_cast<double>(candidate.disturbed) > kOtherWorkShareMax * samples ||

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "kernels/plan.h"
 #include "server/inspect/benchmark.h"
+#include "server/inspect/load_meter.h"
 #include "server/inspect/row_timer.h"
 
 namespace warpcall::inspect {
@@ -20,8 +21,9 @@ struct Candidate {
   v1::BenchmarkResult result = {};
   PlanPtr plan;
   std::unique_ptr<RowTimer> timer;
-  double expected_ns = 0;  // for a launch; 0: not known
-  int64_t disturbed = 0;   // samples during which other work held the machine, and kept on
+  std::unique_ptr<LoadMeter> load;  // of a settled run
+  double expected_ns = 0;           // for a launch; 0: not known
+  int64_t disturbed = 0;            // samples during which other work held the machine, and kept on
   bool warm = false;
   bool done = false;
   bool told = false;

@@ -28,6 +28,8 @@ class FlopsCeiling {
 
   // Runs half a millisecond of multiply-adds on a CPU, a launch of the source's, or a product.
   absl::Status Sample();
+  // Drops all samples but those of products; their time still counts as spent.
+  void Restart() { ns_per_flop_.clear(); }
   // Taken from a fast sample (p10), since other work on the machine only adds time; 0 before the
   // first sample.
   double flops_per_second() const;

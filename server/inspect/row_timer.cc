@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/summary.h"
 
 namespace warpcall::inspect {
 namespace {
 
-constexpr int64_t kRecordedSampleNs = 1'000'000;
 // Trial launches take at least this part of a sample, and at most this part of the time.
 constexpr int64_t kTrialShare = 4;
 // A recording goes over all sets; if that takes longer, the gaps between launches don't count.
@@ -31,7 +31,9 @@ RowTimer::RowTimer(PlanPtr row, const Shared& shared, const TimingPlan& plan, vo
     : row_(std::move(row)),
       shared_(shared),
       plan_(plan),
-      sample_ns_(shared.stream->records() ? kRecordedSampleNs : kLaunchedSampleNs),
+      sample_ns_(plan.sample_ns > 0         ? plan.sample_ns
+                 : shared.stream->records() ? kRecordedSampleNs
+                                            : kLaunchedSampleNs),
       limit_(shared.clock),
       samples_planned_(plan.samples),
       next_look_(kNoiseSamplesMin) {
@@ -181,9 +183,14 @@ bool RowTimer::Retake() {
       spent_ns_ >= std::min(plan_.ns_max, plan_.ns_enough))
     return false;
   ++retaken_;
+  Drop();
+  return true;
+}
+
+void RowTimer::Drop() {
+  WARPCALL_DCHECK(!samples_ns_.empty());
   samples_ns_.pop_back();
   noise_ = std::numeric_limits<double>::infinity();  // included that sample
-  return true;
 }
 
 }  // namespace warpcall::inspect

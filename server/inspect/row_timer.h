@@ -18,7 +18,8 @@
 
 namespace warpcall::inspect {
 
-// Length of a sample if its launches cannot be recorded.
+// Length of a sample if its launches can be recorded, and if they cannot.
+inline constexpr int64_t kRecordedSampleNs = 1'000'000;
 inline constexpr int64_t kLaunchedSampleNs = 200'000;
 
 struct TimingPlan {
@@ -31,6 +32,7 @@ struct TimingPlan {
   // Sampling may end at this relative standard error of the median; 0: never.
   double max_noise = 0;
   int64_t launches_max = 1000;  // of a sample
+  int64_t sample_ns = 0;        // target; 0: kRecordedSampleNs or kLaunchedSampleNs
   // By the clock: a launch that still runs is stopped, if the row can be.
   int64_t deadline_ns = kNoDeadline;
 };
@@ -86,6 +88,8 @@ class RowTimer {
   // Drops the last sample, to be taken again; its time still counts as spent. Returns false, and
   // drops nothing, if there is no sample, or if retakes have used up their number or their time.
   bool Retake();
+  // Drops the last sample; its time still counts as spent. REQUIRES: there is one.
+  void Drop();
 
   const std::vector<double>& samples_ns() const { return samples_ns_; }  // one launch's time each
   double launch_ns() const { return launch_ns_; }                        // roughly

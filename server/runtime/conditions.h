@@ -14,6 +14,7 @@ struct DeviceConditions {
   int32_t memory_clock_mhz = 0;
   int32_t temperature_celsius = 0;
   double power_watts = 0;
+  double energy_joules = 0;  // since the driver was loaded
   std::vector<std::string> throttle_reasons;  // reasons for lower clocks: "power cap"
   std::string driver;                         // its version
 };

@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "proto/common/inspect_limits.h"
@@ -22,6 +23,8 @@ namespace {
 
 constexpr int kWarmupDefault = 10;
 constexpr int kIterationsDefault = 100;
+constexpr char kBurst[] = "burst";
+constexpr char kSettled[] = "settled";
 constexpr int64_t kTimeoutNsMax = 3'600'000'000'000;
 // A call keeps one part in kAnswerShare of its time for the answer.
 constexpr int64_t kAnswerShare = 10;
@@ -199,7 +202,27 @@ inspect::BenchmarkPlan ToPlan(const v1::BenchmarkRequest& request, const Checked
   plan.seed = request.seed();
   plan.max_noise = request.max_noise();
   plan.timeout_ns = request.timeout_ns();
+  plan.settled = request.method() == kSettled;
   return plan;
+}
+
+absl::Status CheckMethod(const v1::BenchmarkRequest& request) {
+  if (request.method() != kSettled) {
+    if (request.method().empty() || request.method() == kBurst) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("method is \"", absl::CEscape(request.method()),
+                                                   "\"; it must be burst or settled"));
+  }
+  const std::pair<const char*, double> unused[] = {
+      {"iterations", request.iterations()},
+      {"max_noise", request.max_noise()},
+      {"timeout_ns", static_cast<double>(request.timeout_ns())}};
+  for (const auto& [name, value] : unused)
+    if (value != 0)
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is ", value,
+                       "; it must be 0 with method \"settled\", whose turns "
+                       "last until the clock has settled, and 3 s more"));
+  return absl::OkStatus();
 }
 
 // Reads all but the implementations.
@@ -214,6 +237,7 @@ absl::Status ReadMessage(const ExecuteDeps& deps, const std::string& bytes,
   if (!(message.max_noise() >= 0 && message.max_noise() <= 1))
     return absl::InvalidArgumentError(
         absl::StrCat("max_noise is ", message.max_noise(), "; it must be 0 (the default) to 1"));
+  RETURN_IF_ERROR(CheckMethod(message));
   const Registry& registry = *deps.registry;
   const CallSpec spec = {
       .kernel = message.kernel(), .implementation = "", .device = "", .request_id = ""};

@@ -187,6 +187,12 @@ TEST_F(InspectTest, RefusesWithValueAndLimit) {
   add(grpc::INVALID_ARGUMENT, "timeout_ns is -1; it must be")->set_timeout_ns(-1);
   add(grpc::INVALID_ARGUMENT, "max_noise is 1.5; it must be")->set_max_noise(1.5);
   add(grpc::INVALID_ARGUMENT, "max_noise is nan")->set_max_noise(NAN);
+  add(grpc::INVALID_ARGUMENT, "method is \"slow\"; it must be burst or settled")
+      ->set_method("slow");
+  v1::BenchmarkRequest* const settled =
+      add(grpc::INVALID_ARGUMENT, "iterations is 5; it must be 0 with method \"settled\"");
+  settled->set_method("settled");
+  settled->set_iterations(5);
   (*add(grpc::INVALID_ARGUMENT, "")->mutable_attributes())["approximate"].set_string_value("no");
   add(grpc::RESOURCE_EXHAUSTED, "(benchmark_mib)")
       ->mutable_inputs(0)

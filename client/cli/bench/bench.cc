@@ -67,7 +67,9 @@ copy of the same size, %MADD the FLOP/s as a percentage of those of multiply-add
 alone; both are measured in the same run. ERROR is |out - ref| / |ref| against
 float64, over the elements that are checked. VS BEST is the median divided by
 that of the fastest row: ~ if the two can't be told apart or the row is unstable,
-"unstable" or - if the fastest row is not known.
+"unstable" or - if the fastest row is not known. With --method settled, MHz
+and W are the GPU's clock and power while the row was timed, mJ its energy for one
+launch, and FLOP/CYCLE the arithmetic in a cycle of that clock.
 Ctrl-C stops the run; the results so far are printed and written.
 Exit status: 0 each point has measured rows, others may have been skipped, 1 a
 point was refused, has no measured row or was ended by --deadline, 2 usage
@@ -134,9 +136,10 @@ struct BenchOptions {
   }
   // How long to measure; and what the server times by limits of its own.
   void AddLimits(const Arguments& arguments) {
-    arguments
-        .Add("--iterations", &iterations, "Number of samples per row; default: the server's, 100")
-        .Between(1, kBenchmarkIterationsMax);
+    const Option samples = arguments
+                               .Add("--iterations", &iterations,
+                                    "Number of samples per row; default: the server's, 100")
+                               .Between(1, kBenchmarkIterationsMax);
     const Option warmup =
         arguments
             .Add("--warmup", &warmup_iterations,
@@ -154,15 +157,26 @@ struct BenchOptions {
                                     "the server's, 1 s if it has "
                                     "some samples by then, else 10 s")
                                .TypeName("DURATION");
-    if (!tunes)
-      candidate
-          .Add(arguments,
-               "Also time this kernel of yours, if the server finds it correct; without "
-               "--implementation, against the fastest vendor-library implementation and the "
-               "fastest of the server's own")
-          .Excludes(warmup)
-          .Excludes(max_noise)
-          .Excludes(timeout);
+    if (tunes) return;
+    const Option how =
+        arguments
+            .Add("--method", &method,
+                 "Take samples of all rows in turn (burst), or run each row until the clock has "
+                 "settled and time it for 6 s (settled), with clock, power and energy; default: "
+                 "burst")
+            .OneOf({"burst", "settled"})
+            .Excludes(samples)
+            .Excludes(max_noise)
+            .Excludes(timeout);
+    candidate
+        .Add(arguments,
+             "Also time this kernel of yours, if the server finds it correct; without "
+             "--implementation, against the fastest vendor-library implementation and the "
+             "fastest of the server's own")
+        .Excludes(warmup)
+        .Excludes(max_noise)
+        .Excludes(timeout)
+        .Excludes(how);
   }
 
   TimeoutOption deadline;
@@ -178,6 +192,7 @@ struct BenchOptions {
   int32_t warmup_iterations = 0;
   double max_noise_percent = 0;
   std::string row_timeout;
+  std::string method;
   uint64_t seed = 1;
   CandidateOption candidate;
   BenchOutputs outputs;
@@ -274,6 +289,7 @@ absl::StatusOr<BenchReport> Plan(const BenchOptions& options, std::vector<ShapeP
                                    .seed = options.seed,
                                    .max_noise = options.max_noise_percent / 100,
                                    .row_timeout = row_timeout,
+                                   .method = options.method,
                                    .timeout = options.deadline.duration()}};
     if (specs.empty()) {
       RETURN_IF_ERROR(AddShapePoints(options, shapes, base, &report));

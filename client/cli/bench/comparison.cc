@@ -146,6 +146,7 @@ std::vector<ConditionLine> CompareConditions(const Conditions& before, const Con
   lines.Add("CUDA", was.cuda(), is.cuda());
   lines.Add("server", was.server_version(), is.server_version());
   lines.Add("client", before.client_version, after.client_version);
+  lines.Add("method", before.method, after.method);
   lines.Add("SM clock", Megahertz(was.sm_clock_mhz_min(), was.sm_clock_mhz_max()),
             Megahertz(is.sm_clock_mhz_min(), is.sm_clock_mhz_max()),
             ClocksDiffer(was.sm_clock_mhz_min(), is.sm_clock_mhz_min()) ||

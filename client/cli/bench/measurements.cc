@@ -116,9 +116,11 @@ absl::Status Read(const json& value, Measurements* all) {
   ASSIGN_OR_RETURN(const std::string host, OptionalText(server, "host"));
   ASSIGN_OR_RETURN(const std::string server_version, OptionalText(server, "version"));
   ASSIGN_OR_RETURN(const std::string client_version, OptionalText(value, "client_version"));
+  ASSIGN_OR_RETURN(const std::string method, OptionalText(value, "method"));
   for (auto& [name, device] : all->devices) {
     device.host = host;
     device.client_version = client_version;
+    device.method = method.empty() ? "burst" : method;
     if (device.stamp.server_version().empty()) device.stamp.set_server_version(server_version);
   }
   return absl::OkStatus();

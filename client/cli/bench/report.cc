@@ -62,6 +62,20 @@ std::string VersusBest(const BenchmarkResult& result, double best_ns) {
   return absl::StrFormat("%s%.2f", is_exact ? "" : "~", result.median_ns() / best_ns);
 }
 
+constexpr char kSettled[] = "settled";
+
+// Clock, power and energy of a row in a settled run, and its arithmetic in one cycle; "-" if
+// unknown.
+std::vector<std::string> LoadCells(const BenchmarkResult& result) {
+  const auto cell = [](double value) {
+    return value > 0 ? absl::StrFormat("%.4g", value) : std::string("-");
+  };
+  const double hertz = result.settled_clock_mhz() * 1e6;
+  return {cell(result.settled_clock_mhz()), cell(result.settled_power_watts()),
+          cell(result.energy_joules() * 1e3),
+          hertz > 0 ? cell(result.flops_per_second() / hertz) : "-"};
+}
+
 bool AnyHasOccupancy(const client::BenchmarkReport& report) {
   return std::any_of(
       report.results().begin(), report.results().end(),
@@ -84,6 +98,8 @@ std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& r
     cells.push_back(ShareCell(result.flops_per_second() / point.report.flops_ceiling()));
   cells.push_back(result.checked_elements() > 0 ? absl::StrFormat("%.1e", result.relative_error())
                                                 : "-");
+  if (point.report.method() == kSettled)
+    for (std::string& cell : LoadCells(result)) cells.push_back(std::move(cell));
   if (AnyHasOccupancy(point.report))
     cells.push_back(ShareCell(result.launch().theoretical_occupancy()));
   cells.push_back(VersusBest(result, best_ns));
@@ -95,6 +111,8 @@ Table PointTable(const BenchPoint& point) {
                                         ">B/s",           ">%COPY",  ">FLOP/s"};
   if (point.report.flops_ceiling() > 0) columns.push_back(">%MADD");
   columns.push_back(">ERROR");
+  if (point.report.method() == kSettled)
+    columns.insert(columns.end(), {">MHz", ">W", ">mJ", ">FLOP/CYCLE"});
   if (AnyHasOccupancy(point.report)) columns.push_back(">OCC");
   columns.push_back(">VS BEST");
   Table table(std::move(columns));
@@ -240,7 +258,8 @@ constexpr const char* kColumns[] = {
     "attributes", "seed", "flops_ceiling", "host", "device_kind", "device_description", "driver",
     "cuda", "server_version", "client_version", "sm_clock_mhz_min", "sm_clock_mhz_max",
     "memory_clock_mhz", "temperature_celsius", "power_watts", "throttle_reasons", "samples_dropped",
-    "started_unix_ns"};
+    "started_unix_ns", "method", "settled_clock_mhz", "settled_power_watts",
+    "settled_temperature_celsius", "energy_joules", "idle_power_watts"};
 
 std::string Line(const json& values) {
   std::vector<std::string> fields;
@@ -264,6 +283,7 @@ json PlaceValues(const BenchReport& report, const BenchPoint& point) {
   values.update({{"kernel", report.kernel},
                  {"attributes", absl::StrJoin(attributes, " ")},
                  {"seed", point.call.seed},
+                 {"method", point.report.method()},
                  {"host", report.server.host},
                  {"client_version", ClientVersion()}});
   return values;
@@ -280,6 +300,9 @@ json ResultValues(const BenchPoint& point, const client::BenchmarkResult& result
             {"predicted_ns", OrNull(result.predicted_ns())}};
   json values = ToJson(point, result);
   values["predicted_ns"] = nullptr;
+  for (const char* const name : {"settled_clock_mhz", "settled_power_watts",
+                                 "settled_temperature_celsius", "energy_joules"})
+    if (values[name] == 0) values[name] = nullptr;
   if (result.checked_elements() == 0) values["relative_error"] = values["max_error"] = nullptr;
   values.update(json(values["launch"]));
   return values;
@@ -341,6 +364,7 @@ int64_t SamplesAsked(const client::BenchmarkCall& call) {
 
 bool IsCut(const client::BenchmarkCall& call, const BenchmarkResult& result) {
   const bool exact_enough = call.max_noise > 0 && result.noise() <= call.max_noise;
+  if (call.method == kSettled) return false;
   return result.error().empty() && !exact_enough && result.iterations() < SamplesAsked(call);
 }
 
@@ -432,6 +456,7 @@ json ToJson(const BenchReport& report) {
           {"seed", call.seed},
           {"max_noise", OrNull(call.max_noise)},
           {"timeout_ns", OrNull(absl::ToInt64Nanoseconds(call.row_timeout))},
+          {"method", OrNull(call.method)},
           {"client_version", ClientVersion()},
           {"server",
            {{"address", report.server.address},

@@ -2,7 +2,8 @@
 //
 // JSON: times are in nanoseconds, rates per second, shares 0 to 1, types as "float32".
 //
-//   kernel, attributes, iterations, warmup_iterations, seed, max_noise, timeout_ns
+//   kernel, attributes, iterations, warmup_iterations, seed, max_noise, timeout_ns,
+//   method
 //                         as asked for; null: the server's default
 //   client_version
 //   server    {address, host, version}; null where the server did not say

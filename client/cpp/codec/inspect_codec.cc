@@ -57,6 +57,7 @@ std::string EncodeBenchmark(const BenchmarkCall& call) {
   request.set_seed(call.seed);
   request.set_max_noise(call.max_noise);
   request.set_timeout_ns(absl::ToInt64Nanoseconds(call.row_timeout));
+  request.set_method(call.method);
   return request.SerializeAsString();
 }
 

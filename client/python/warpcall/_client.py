@@ -365,6 +365,7 @@ class Client(KernelMethods):
         seed: int = 0,
         max_noise: float = 0.0,
         row_timeout: float | None = None,
+        method: str = "",
         timeout: float | None = None,
         progress: Progress = None,
         on_row: OnRow = None,
@@ -381,6 +382,8 @@ class Client(KernelMethods):
         `max_noise`: measure a row until the relative standard error of its median is below this;
         0: only by iterations.
         `row_timeout`: time limit for one row, in seconds; None: the server's own limit.
+        `method`: "burst" takes samples of all rows in turn; "settled" runs each row for seconds,
+        until the device's clock has settled, and reports clock, power and energy, too.
         `timeout`: seconds for each problem; rows not measured by then say so.
         `progress`: as for map; it counts problems, and a bar shows the last row.
         `on_row`: is called with each BenchmarkRow as it comes, without its verdict, which depends
@@ -389,7 +392,9 @@ class Client(KernelMethods):
         Whatever ends it early, an error of the server's, Ctrl-C or what `on_row` raises, has the
         rows that were measured until then: `error.report`.
         """
-        sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
+        sampling = Sampling(
+            warmup_iterations, iterations, seed, max_noise, row_timeout, method
+        )
         calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
         with calls.run(progress, on_row) as run:
             for message, take in run.calls():

@@ -25,6 +25,7 @@ class Sampling:
     max_noise: float = 0.0
     row_timeout: float | None = None
     """The longest time for one row, in seconds."""
+    method: str = ""
 
 
 # Shapes as a caller may give them: "4096x1024", "64x32*32x16", (4096, 1024), or a tuple such as
@@ -112,6 +113,7 @@ def encode_benchmark(
             sampling.seed,
             sampling.max_noise,
             round(seconds * 1e9),
+            sampling.method,
         )
     )
 

@@ -301,6 +301,12 @@ class BenchmarkRequest:
     alone."""
     timeout_ns: int = field(10, "int")
     """The longest time for one row, in nanoseconds; 0: the server's own limit."""
+    method: str = field(11, "text")
+    """"burst" or empty: rows of similar speed take turns, sample by sample, and a GPU rests between
+    samples. "settled": each row runs by itself until the device's clock has settled, 3 to 10 s, and
+    is then timed for 3 s without a rest, twice. That is the speed of long work, under the limits of
+    power and heat. Settled results have the clock, power and energy; iterations, max_noise and
+    timeout_ns must be 0."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,6 +327,8 @@ class RunStamp:
     samples_dropped: int = field(12, "int")
     """Samples dropped because the clock was below 75 % of the default."""
     started_unix_ns: int = field(13, "int")
+    idle_power_watts: float = field(14, "double")
+    """Lowest power in the rests of a settled run; energy_joules includes it. 0: unknown."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -365,6 +373,12 @@ class BenchmarkResult:
     speeds."""
     predicted_ns: float = field(23, "double")
     """Set for a row that was skipped as too slow; error says how to time it anyway."""
+    settled_clock_mhz: float = field(24, "double")
+    """Of a settled run on a GPU, while the row was timed: the median clock, mean power, highest
+    temperature, and the GPU's energy for one launch. 0: unknown."""
+    settled_power_watts: float = field(25, "double")
+    settled_temperature_celsius: int = field(26, "int32")
+    energy_joules: float = field(27, "double")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -380,6 +394,8 @@ class BenchmarkResponse:
     verdicts: Mapping[str, str] = field(6, "texts")
     """In BenchmarkStream's last response: the verdict of each implementation that has one, by name.
     A verdict depends on all results, so none is known earlier. Empty in other responses."""
+    method: str = field(7, "text")
+    """The request's: "burst" or "settled"."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -366,13 +366,16 @@ class Client(AsyncKernelMethods):
         seed: int = 0,
         max_noise: float = 0.0,
         row_timeout: float | None = None,
+        method: str = "",
         timeout: float | None = None,
         progress: Progress = None,
         on_row: OnRow = None,
         **attributes: Attribute,
     ) -> Benchmark:
         """As `warpcall.Client.benchmark`; cancelling its task also ends it early."""
-        sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
+        sampling = Sampling(
+            warmup_iterations, iterations, seed, max_noise, row_timeout, method
+        )
         calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
         with calls.run(progress, on_row) as run:
             for message, take in run.calls():

@@ -20,6 +20,8 @@ absl::StatusOr<Api> Open(const char* file) {
   // These leave null where there is none.
   library.Resolve("nvmlDeviceGetUUID", &api.DeviceGetUuid).IgnoreError();
   library.Resolve("nvmlDeviceGetPowerUsage", &api.DeviceGetPowerUsage).IgnoreError();
+  library.Resolve("nvmlDeviceGetTotalEnergyConsumption", &api.DeviceGetTotalEnergyConsumption)
+      .IgnoreError();
   library.Resolve("nvmlDeviceGetTemperature", &api.DeviceGetTemperature).IgnoreError();
   library.Resolve("nvmlDeviceGetClockInfo", &api.DeviceGetClockInfo).IgnoreError();
   library.Resolve("nvmlDeviceGetDefaultApplicationsClock", &api.DeviceGetDefaultApplicationsClock)

@@ -19,6 +19,7 @@ struct Api {
   // Null where the driver has none.
   Return (*DeviceGetUuid)(Device device, char* uuid, unsigned int bytes);
   Return (*DeviceGetPowerUsage)(Device device, unsigned int* milliwatts);
+  Return (*DeviceGetTotalEnergyConsumption)(Device device, unsigned long long* millijoules);
   Return (*DeviceGetTemperature)(Device device, int sensor, unsigned int* celsius);
   Return (*DeviceGetClockInfo)(Device device, int clock, unsigned int* mhz);
   Return (*DeviceGetDefaultApplicationsClock)(Device device, int clock, unsigned int* mhz);

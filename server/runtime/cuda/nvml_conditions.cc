@@ -33,6 +33,10 @@ DeviceConditions GpuConditions::Read() {
   conditions.default_sm_clock_mhz = clock(api_.DeviceGetDefaultApplicationsClock, kClockSm);
   conditions.temperature_celsius = clock(api_.DeviceGetTemperature, kTemperatureGpu);
   conditions.power_watts = unsigned_of(api_.DeviceGetPowerUsage) / 1e3;
+  unsigned long long millijoules = 0;
+  if (api_.DeviceGetTotalEnergyConsumption != nullptr &&
+      api_.DeviceGetTotalEnergyConsumption(device_, &millijoules) == kSuccess)
+    conditions.energy_joules = static_cast<double>(millijoules) / 1e3;
   unsigned long long reasons = 0;
   if (api_.DeviceGetCurrentClocksThrottleReasons != nullptr &&
       api_.DeviceGetCurrentClocksThrottleReasons(device_, &reasons) == kSuccess)

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <random>
 #include <string>
@@ -302,6 +303,77 @@ TEST_F(RoundsTest, SamplesAtALowClockAreDroppedAndCounted) {
   EXPECT_EQ(report.stamp().sm_clock_mhz_max(), 1000);
   EXPECT_EQ(report.stamp().temperature_celsius(), 60);
   EXPECT_THAT(report.stamp().throttle_reasons(), ElementsAre("power cap"));
+}
+
+// A GPU that draws 700 W, and whose clock falls for 5 s.
+class FallingClock final : public ConditionReader {
+ public:
+  FallingClock(const testing::TimedDevice& device, const int64_t& rested_ns)
+      : device_(device), rested_ns_(rested_ns) {}
+  int32_t mhz() const { return 1680 + std::max(0, 300 - static_cast<int32_t>(60 * seconds())); }
+  DeviceConditions Read() override {
+    ++reads;
+    const bool is_idle = std::exchange(rested_ns_at_last_read_, rested_ns_) < rested_ns_;
+    return {.sm_clock_mhz = mhz(),
+            .temperature_celsius = 40 + std::min(30, static_cast<int32_t>(seconds())),
+            .power_watts = is_idle ? 90.0 : 700.0,
+            .energy_joules = 1000 + 700 * seconds()};
+  }
+  int reads = 0;
+
+ private:
+  double seconds() const { return static_cast<double>(device_.now_ns() - start_ns_) / kSecond; }
+
+  const testing::TimedDevice& device_;
+  const int64_t& rested_ns_;
+  int64_t rested_ns_at_last_read_ = 0;
+  const int64_t start_ns_ = device_.now_ns();
+};
+
+TEST_F(RoundsTest, ASettledRunTimesRowsAtTheClockThatStays) {
+  FallingClock gpu(device_, rested_ns_);
+  conditions_ = &gpu;
+  plan_.settled = true;
+  const auto at_clock = [&](double ns) {
+    return [&gpu, ns](int64_t, int64_t) { return std::llround(ns * 1680 / gpu.mhz()); };
+  };
+  const int64_t start_ns = device_.now_ns();
+  const v1::BenchmarkResponse report = Run({{"a", at_clock(1e6)}, {"b", at_clock(2e6)}});
+  EXPECT_EQ(report.method(), "settled");
+  for (int i = 0; i < 2; ++i) {
+    const v1::BenchmarkResult& result = report.results(i);
+    EXPECT_EQ(result.min_ns(), (i + 1) * 1e6) << "samples of a faster clock";
+    EXPECT_NEAR(result.median_ns(), (i + 1) * 1e6, 1);
+    EXPECT_EQ(result.settled_clock_mhz(), 1680);
+    EXPECT_EQ(result.settled_power_watts(), 700);
+    EXPECT_GT(result.settled_temperature_celsius(), 45);
+    EXPECT_NEAR(result.energy_joules(), (i + 1) * 0.7, 0.01);
+    // Two turns of 3 s, by samples of 200 us: this device records nothing.
+    EXPECT_NEAR(static_cast<double>(result.iterations() * result.launches_per_iteration()) *
+                    result.median_ns(),
+                6e9, 0.1e9);
+  }
+  EXPECT_EQ(report.stamp().idle_power_watts(), 90);
+  EXPECT_EQ(report.results(0).verdict(), "fastest");
+  // In order, and then in reverse.
+  std::vector<std::string> turns = Launches();
+  turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
+  ASSERT_GE(turns.size(), 3u);
+  EXPECT_THAT(std::vector(turns.end() - 3, turns.end()), ElementsAre("a", "b", "a"));
+  EXPECT_LT(device_.now_ns() - start_ns, 40 * kSecond);
+  EXPECT_LT(gpu.reads, 400);
+}
+
+TEST_F(RoundsTest, ASettledRunOfAClockThatNeverStaysEnds) {
+  int reads = 0;
+  MadeUpConditions conditions([&] { return ++reads / 30 % 2 == 0 ? 1000 : 1900; });
+  conditions_ = &conditions;
+  plan_.settled = true;
+  const int64_t start_ns = device_.now_ns();
+  const v1::BenchmarkResponse report = Run({{"row", Always(kMillisecond)}});
+  EXPECT_EQ(report.results(0).error(), "");
+  EXPECT_EQ(report.results(0).energy_joules(), 0) << "this GPU does not count energy";
+  EXPECT_LT(device_.now_ns() - start_ns, 30 * kSecond);
 }
 
 TEST_F(RoundsTest, ADisturbanceWithoutEndIsTold) {

@@ -113,6 +113,7 @@ class RoundsTest : public ::testing::Test {
             }};
   }
 
+  const std::vector<std::string>& Launches() const { return launches_; }
   std::vector<std::string> Launches(const std::string& name) const {
     std::vector<std::string> of_name;
     for (const std::string& launch : launches_)

@@ -50,6 +50,12 @@ nvml::Return GetUuid(nvml::Device device, char* uuid, unsigned int bytes) {
   return gpu.uuid_result;
 }
 
+nvml::Return GetEnergy(nvml::Device device, unsigned long long* millijoules) {
+  absl::MutexLock lock(&fake->mutex);
+  *millijoules = fake->gpus[IndexOf(device)].energy_millijoules;
+  return nvml::kSuccess;
+}
+
 nvml::Return GetPower(nvml::Device device, unsigned int* milliwatts) {
   const int gpu = IndexOf(device);
   absl::Notification* hang = nullptr;
@@ -177,6 +183,7 @@ nvml::Api FakeNvml::api() const {
           .DeviceGetHandleByPciBusId = GetHandle,
           .DeviceGetUuid = GetUuid,
           .DeviceGetPowerUsage = GetPower,
+          .DeviceGetTotalEnergyConsumption = GetEnergy,
           .DeviceGetTemperature = GetTemperature,
           .DeviceGetClockInfo = GetClock,
           .DeviceGetDefaultApplicationsClock = GetDefaultClock,

@@ -22,6 +22,7 @@ class FakeNvml {
     std::string uuid;
     nvml::Return power_result = nvml::kSuccess;
     unsigned int power_milliwatts = 0;
+    unsigned long long energy_millijoules = 0;
     nvml::Return temperature_result = nvml::kSuccess;
     unsigned int temperature_celsius = 0;
     unsigned int sm_clock_mhz = 0;

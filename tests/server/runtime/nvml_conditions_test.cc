@@ -21,6 +21,7 @@ TEST(GpuConditionsTest, ReadsClocksAndWhatHoldsThemDown) {
     gpu.default_sm_clock_mhz = 1980;
     gpu.temperature_celsius = 71;
     gpu.power_milliwatts = 699'500;
+    gpu.energy_millijoules = 12'345'678;
     gpu.throttle_reasons = 0x1 | 0x2 | kThrottleSwPowerCap | kThrottleHwThermal;
   }
   auto reader = GpuConditions::Open(fake.api(), FakeNvml::kSecondBus);
@@ -31,6 +32,7 @@ TEST(GpuConditionsTest, ReadsClocksAndWhatHoldsThemDown) {
   EXPECT_EQ(conditions.default_sm_clock_mhz, 1980);
   EXPECT_EQ(conditions.temperature_celsius, 71);
   EXPECT_DOUBLE_EQ(conditions.power_watts, 699.5);
+  EXPECT_DOUBLE_EQ(conditions.energy_joules, 12345.678);
   EXPECT_EQ(conditions.driver, "580.65.06");
   EXPECT_THAT(conditions.throttle_reasons, ElementsAre("power cap", "hardware thermal slowdown"));
   reader->reset();

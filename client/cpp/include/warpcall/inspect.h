@@ -33,6 +33,8 @@ struct BenchmarkCall {
   double max_noise = 0;
   // The longest time for one implementation; zero: the server's own limit.
   absl::Duration row_timeout = absl::ZeroDuration();
+  // "burst" or "settled", as BenchmarkRequest.method documents; empty: "burst".
+  std::string method = {};
   // For the whole call, retries included; zero: ClientOptions::timeout.
   absl::Duration timeout = absl::ZeroDuration();
 };

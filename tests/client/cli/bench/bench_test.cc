@@ -294,7 +294,7 @@ TEST_F(BenchCliTest, JsonHasEverything) {
   EXPECT_EQ(std::exchange(value["client_version"], nullptr), Version());
   EXPECT_EQ(value, json::parse(R"({
     "kernel": "softmax", "attributes": {"axis": 1}, "iterations": 20, "warmup_iterations": null,
-    "seed": 1, "max_noise": 0.005, "timeout_ns": 2000000000, "client_version": null,
+    "seed": 1, "max_noise": 0.005, "timeout_ns": 2000000000, "method": null, "client_version": null,
     "server": {"address": null, "host": null, "version": null}, "points": [{
       "shape": "8x32", "data_type": "bfloat16",
       "inputs": [{"data_type": "bfloat16", "shape": [8, 32]}],
@@ -304,7 +304,7 @@ TEST_F(BenchCliTest, JsonHasEverything) {
                 "server_version": "0.1.0", "seed": 1, "sm_clock_mhz_min": 0,
                 "sm_clock_mhz_max": 0, "memory_clock_mhz": 0, "temperature_celsius": 0,
                 "power_watts": 0.0, "throttle_reasons": [], "samples_dropped": 0,
-                "started_unix_ns": 1700000000000000000}}]})"));
+                "started_unix_ns": 1700000000000000000, "idle_power_watts": 0.0}}]})"));
   ASSERT_EQ(results.size(), 4u);
   EXPECT_EQ(results[1], json::parse(R"({
     "implementation": "fast_row", "family": "cpu", "mean_ns": 1000.3333333333334,
@@ -313,6 +313,8 @@ TEST_F(BenchCliTest, JsonHasEverything) {
     "predicted_ns": 0, "bytes_per_second": 8.192e9, "flops_per_second": 4.096e9,
     "fraction_of_ceiling": 0.25, "relative_error": 1.5e-7, "max_error": 0.25,
     "checked_elements": 1024, "iterations": 100, "launches_per_iteration": 3, "error": "",
+    "settled_clock_mhz": 0,
+    "settled_power_watts": 0, "settled_temperature_celsius": 0, "energy_joules": 0,
     "notes": [],
     "launch": {"bytes_moved": 8192, "flops": 4096, "theoretical_occupancy": 0.75, "waves": 1.5,
                "gpu_kernels": 1, "variant": ""}})"));
@@ -338,14 +340,47 @@ TEST_F(BenchCliTest, JsonAndCsvCarryTheStampOfAGpu) {
     "server_version": "0.1.0", "seed": 1, "sm_clock_mhz_min": 1700, "sm_clock_mhz_max": 1980,
     "memory_clock_mhz": 2619, "temperature_celsius": 45, "power_watts": 512.5,
     "throttle_reasons": ["power", "heat"], "samples_dropped": 3,
-    "started_unix_ns": 1700000000000000000})"));
+    "started_unix_ns": 1700000000000000000, "idle_power_watts": 0.0})"));
   const json notes = value["points"][0]["results"][1]["notes"];
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_THAT(notes[0].get<std::string>(), HasSubstr("faster than the copy"));
   const std::vector<std::string> lines = Lines(ReadFile(csv));
   EXPECT_THAT(lines[1], EndsWith(absl::StrCat(
                             ",axis=0,1,1.2e+12,,cpu,a processor,580.95,13.0,0.1.0,", Version(),
-                            ",1700,1980,2619,45,512.5,power; heat,3,1700000000000000000")));
+                            ",1700,1980,2619,45,512.5,power; heat,3,1700000000000000000,,,,,,")));
+}
+
+TEST_F(BenchCliTest, ASettledRunTellsClockPowerAndEnergy) {
+  benchmark_.Set([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
+    const FakeAnswer answer = FourRows(request, response);
+    response->set_method(request.method());
+    testing::Merge(R"(settled_clock_mhz: 1650 settled_power_watts: 698.44
+                      settled_temperature_celsius: 61 energy_joules: 0.0125)",
+                   response->mutable_results(1));
+    response->mutable_stamp()->set_idle_power_watts(91.5);
+    return answer;
+  });
+  const std::string csv = folder_.Path("bench.csv");
+  const auto run =
+      Warpcall(absl::StrCat("bench softmax --shape 8x32 --method settled --csv ", csv));
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const std::vector<std::string> lines = Lines(run.out);
+  EXPECT_THAT(lines[3], HasSubstr(" MHz      W    mJ  FLOP/CYCLE"));
+  EXPECT_THAT(lines[4], AllOf(StartsWith("fast_row"), HasSubstr("1650  698.4  12.5       2.482")));
+  EXPECT_THAT(lines[5], HasSubstr("    -      -     -           -"));
+  EXPECT_THAT(Lines(ReadFile(csv))[1], EndsWith(",settled,1650,698.44,61,0.0125,91.5"));
+  const json value = WarpcallJson("bench softmax --shape 8x32 --method settled");
+  EXPECT_EQ(value["method"], "settled");
+  EXPECT_EQ(value["points"][0]["stamp"]["idle_power_watts"], 91.5);
+  EXPECT_EQ(value["points"][0]["results"][1]["energy_joules"], 0.0125);
+}
+
+TEST_F(BenchCliTest, ASettledRunHasItsOwnLimits) {
+  for (const char* option : {"--iterations 9", "--max-noise 1", "--timeout 2"})
+    EXPECT_EQ(
+        Warpcall(absl::StrCat("bench softmax --shape 8 --method settled ", option)).exit_status, 2)
+        << option;
+  EXPECT_EQ(Warpcall("bench softmax --shape 8 --method cold").exit_status, 2);
 }
 
 TEST_F(BenchCliTest, TheServersHostStandsInEveryOutput) {
@@ -370,18 +405,21 @@ TEST_F(BenchCliTest, CsvHasALineForEachResultInFullPrecision) {
   ASSERT_EQ(run.exit_status, 0) << run.err;
   const std::vector<std::string> lines = Lines(run.out);
   ASSERT_THAT(lines, SizeIs(1 + 4));
-  EXPECT_EQ(lines[0],
-            "kernel,shape,data_type,device,ceiling_bytes_per_second,implementation,family,error,"
-            "mean_ns,median_ns,min_ns,p90_ns,bytes_per_second,flops_per_second,"
-            "fraction_of_ceiling,relative_error,checked_elements,iterations,"
-            "launches_per_iteration,bytes_moved,flops,theoretical_occupancy,waves,gpu_kernels,"
-            "p10_ns,median_low_ns,median_high_ns,noise,unstable,verdict,max_error,predicted_ns,"
-            "notes,variant,attributes,seed,flops_ceiling,host,device_kind,device_description,"
-            "driver,cuda,server_version,client_version,sm_clock_mhz_min,sm_clock_mhz_max,memory_"
-            "clock_mhz,"
-            "temperature_celsius,power_watts,throttle_reasons,samples_dropped,started_unix_ns");
+  EXPECT_EQ(
+      lines[0],
+      "kernel,shape,data_type,device,ceiling_bytes_per_second,implementation,family,error,"
+      "mean_ns,median_ns,min_ns,p90_ns,bytes_per_second,flops_per_second,"
+      "fraction_of_ceiling,relative_error,checked_elements,iterations,"
+      "launches_per_iteration,bytes_moved,flops,theoretical_occupancy,waves,gpu_kernels,"
+      "p10_ns,median_low_ns,median_high_ns,noise,unstable,verdict,max_error,predicted_ns,"
+      "notes,variant,attributes,seed,flops_ceiling,host,device_kind,device_description,"
+      "driver,cuda,server_version,client_version,sm_clock_mhz_min,sm_clock_mhz_max,memory_"
+      "clock_mhz,"
+      "temperature_celsius,power_watts,throttle_reasons,samples_dropped,started_unix_ns,method,"
+      "settled_clock_mhz,settled_power_watts,settled_temperature_celsius,energy_joules,"
+      "idle_power_watts");
   const std::string conditions = absl::StrCat(",,,1,1.2e+12,,cpu,a processor,,,0.1.0,", Version(),
-                                              ",,,,,,,0,1700000000000000000");
+                                              ",,,,,,,0,1700000000000000000,,,,,,");
   EXPECT_EQ(lines[1],
             absl::StrCat(
                 "matmul,\"2x3,3x5\",float32,cpu,2.5e+10,fast_row,cpu,,1000.3333333333334,1000,999,"
