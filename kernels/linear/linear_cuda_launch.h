@@ -46,16 +46,16 @@ template <typename T>
 PlanPtr NewTiledPlan(TiledKernel<T> kernel, const matmul::Tiling& tiling, const SumsFinish& finish,
                      const PlanContext& context) {
   const bool cut = tiling.choice.splits > 1;
-  const matmul::Size size = matmul::SizeOf(tiling.arrangement.arguments);
-  const Plan::Traits traits = {.workspace_bytes = matmul::PartialBytes(size, tiling.choice),
+  const Plan::Traits traits = {.workspace_bytes = tiling.workspace_bytes(),
                                .variant = tiling.variant,
                                .may_be_replayed = true};
-  const cuda::LaunchedKernel launched(kernel, matmul::GridOf(tiling), cut ? 2 : 1);
+  const cuda::LaunchedKernel launched(kernel, matmul::GridOf(tiling), tiling.gpu_kernels());
   return cuda::NewKernelPlan(
       traits, launched, context,
       [kernel, tiling, finish, cut](const Operands& operands,
                                     const LaunchContext& launch) -> absl::Status {
-        const matmul::Arguments arguments = matmul::ArgumentsOf(tiling, operands, launch);
+        ASSIGN_OR_RETURN(const matmul::Arguments arguments,
+                         matmul::PrepareTiles(tiling, operands, launch));
         const Finish<T> on_tiles = {static_cast<const T*>(operands.inputs[kBias]),
                                     finish.activation};
         RETURN_IF_ERROR(cuda::Launch(kernel, matmul::GridOf(tiling), launch, arguments, on_tiles));

@@ -15,7 +15,8 @@ namespace {
 constexpr matmul::TiledVariants kVariants{matmul::kRegisterTiles,
                                           {},
                                           /*element_layouts=*/1,
-                                          /*along_k=*/true};
+                                          /*along_k=*/true,
+                                          /*turned=*/true};
 
 absl::StatusOr<matmul::Tiling> TilingOf(const Problem& product, const DeviceProperties& device,
                                         int variant) {
@@ -23,7 +24,8 @@ absl::StatusOr<matmul::Tiling> TilingOf(const Problem& product, const DeviceProp
       {.arrangement = ArrangementAlongK(product), .in_vectors = true, .variant = variant},
       {.variants = kVariants,
        .shared_bytes = matmul::RegisterRingBytes,
-       .products_per_cycle = matmul::FloatProductsPerCycle(device)},
+       .products_per_cycle = matmul::FloatProductsPerCycle(device),
+       .turns = true},
       device);
 }
 

@@ -24,15 +24,27 @@ inline cuda::Grid GridOf(const Tiling& tiling) {
           .shared_bytes = tiling.shared_bytes};
 }
 
-inline Arguments ArgumentsOf(const Tiling& tiling, const Operands& operands,
-                             const LaunchContext& context) {
+// The operand at `data`, or its copy at `copy`, which is enqueued here if there is to be one.
+inline absl::StatusOr<const void*> Place(const PaddedRows& turned, const void* data, void* copy,
+                                         const LaunchContext& context) {
+  if (turned.rows == 0) return data;
+  RETURN_IF_ERROR(EnqueueTurn(turned, /*matrices=*/1, {data, copy}, context));
+  return copy;
+}
+
+// Enqueues the copies that the kernel is to read.
+inline absl::StatusOr<Arguments> PrepareTiles(const Tiling& tiling, const Operands& operands,
+                                              const LaunchContext& context) {
   WARPCALL_DCHECK(operands.inputs.size() >= 2, operands.inputs.size());
-  WARPCALL_DCHECK(tiling.choice.splits == 1 || context.workspace != nullptr, tiling.choice.splits);
+  WARPCALL_DCHECK(tiling.workspace_bytes() == 0 || context.workspace != nullptr,
+                  tiling.workspace_bytes());
+  char* const workspace = static_cast<char*>(context.workspace);
   Arguments arguments = tiling.arrangement.arguments;
-  arguments.a = operands.inputs[0];
-  arguments.b = operands.inputs[1];
+  ASSIGN_OR_RETURN(arguments.a, Place(tiling.a_turned, operands.inputs[0], workspace, context));
+  ASSIGN_OR_RETURN(arguments.b, Place(tiling.b_turned, operands.inputs[1],
+                                      workspace + tiling.a_turned.bytes(), context));
   arguments.c = operands.outputs[0];
-  arguments.partial = static_cast<float*>(context.workspace);
+  arguments.partial = reinterpret_cast<float*>(workspace + tiling.copies_bytes());
   return arguments;
 }
 
@@ -40,7 +52,7 @@ inline Arguments ArgumentsOf(const Tiling& tiling, const Operands& operands,
 template <typename T>
 absl::Status LaunchTiles(TiledKernel kernel, const Tiling& tiling, const Operands& operands,
                          const LaunchContext& context) {
-  const Arguments arguments = ArgumentsOf(tiling, operands, context);
+  ASSIGN_OR_RETURN(const Arguments arguments, PrepareTiles(tiling, operands, context));
   RETURN_IF_ERROR(cuda::Launch(kernel, GridOf(tiling), context, arguments));
   if (tiling.choice.splits == 1) return absl::OkStatus();
   const int64_t count = arguments.m * arguments.n * arguments.batches;
@@ -57,11 +69,10 @@ absl::Status LaunchTiles(TiledKernel kernel, const Tiling& tiling, const Operand
 template <typename T>
 PlanPtr NewTiledPlan(TiledKernel kernel, const Tiling& tiling, const PlanContext& context,
                      bool swapped = false) {
-  const Plan::Traits traits = {
-      .workspace_bytes = PartialBytes(SizeOf(tiling.arrangement.arguments), tiling.choice),
-      .variant = tiling.variant,
-      .may_be_replayed = true};
-  const cuda::LaunchedKernel launched(kernel, GridOf(tiling), tiling.choice.splits > 1 ? 2 : 1);
+  const Plan::Traits traits = {.workspace_bytes = tiling.workspace_bytes(),
+                               .variant = tiling.variant,
+                               .may_be_replayed = true};
+  const cuda::LaunchedKernel launched(kernel, GridOf(tiling), tiling.gpu_kernels());
   return cuda::NewKernelPlan(
       traits, launched, context,
       [kernel, tiling, swapped](const Operands& operands, const LaunchContext& launch) {

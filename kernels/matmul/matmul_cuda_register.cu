@@ -34,7 +34,8 @@ absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& 
                      .variant = variant},
                     {.variants = VariantsFor(type),
                      .shared_bytes = RegisterRingBytes,
-                     .products_per_cycle = FloatProductsPerCycle(device)},
+                     .products_per_cycle = FloatProductsPerCycle(device),
+                     .turns = type == DataType::kFloat32},
                     device);
 }
 

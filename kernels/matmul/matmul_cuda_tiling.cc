@@ -75,6 +75,44 @@ absl::StatusOr<Choice> ChooseFor(const Order& order, const TileSet& set,
                    device.shared_memory_per_block_bytes));
 }
 
+// Each element of an operand meets so many of the other: the copy takes some hundredths of the time
+// then, the loads of elements a tenth.
+constexpr int64_t kTurnFrom = 1024;
+
+bool IsOneMatrix(const BatchWalk& walk, const int64_t (&strides)[kBatchRankMax]) {
+  return std::all_of(strides, strides + walk.rank, [](int64_t stride) { return stride == 0; });
+}
+
+bool Turns(const Order& order, const TileSet& set) {
+  const Arrangement& arrangement = order.arrangement;
+  const Arguments& arguments = arrangement.arguments;
+  const bool a = arrangement.a == Adjacent::kDepth;
+  const bool b = arrangement.b == Adjacent::kDepth;
+  if (!set.turns || (a && !IsOneMatrix(arguments.batch, arguments.batch.a_stride)) ||
+      (b && !IsOneMatrix(arguments.batch, arguments.batch.b_stride)))
+    return false;
+  if (order.variant == kRowsChoice) return std::min(arguments.m, arguments.n) >= kTurnFrom;
+  const TiledVariant variant = set.variants.At(order.variant);
+  return variant.a == Adjacent::kOuter && variant.b == Adjacent::kOuter;
+}
+
+// Puts copies along m and n in the place of operands along k.
+void Turn(Arrangement* arrangement, Tiling* tiling) {
+  Arguments& arguments = arrangement->arguments;
+  if (arrangement->a == Adjacent::kDepth) {
+    tiling->a_turned = {arguments.k, arguments.m, sizeof(float)};
+    arguments.a_stride = tiling->a_turned.stride();
+    arrangement->a = Adjacent::kOuter;
+    arrangement->a_in_vectors = true;
+  }
+  if (arrangement->b == Adjacent::kDepth) {
+    tiling->b_turned = {arguments.k, arguments.n, sizeof(float)};
+    arguments.b_stride = tiling->b_turned.stride();
+    arrangement->b = Adjacent::kOuter;
+    arrangement->b_in_vectors = true;
+  }
+}
+
 // Why variant order.variant cannot take the problem on `device`.
 std::string Obstacle(const Order& order, const TileSet& set, const DeviceProperties& device) {
   const TiledVariant variant = set.variants.At(order.variant);
@@ -103,7 +141,6 @@ int NumberOf(const Choice& choice, const Order& order, const TileSet& set) {
 // The choice for a variant that the context names: the implementation's own if it is that variant.
 absl::StatusOr<Choice> ChoiceOf(const Order& order, const TileSet& set,
                                 const DeviceProperties& device) {
-  RETURN_IF_ERROR(CheckVariantNumber(order.variant, set.variants.Count()));
   const std::string obstacle = Obstacle(order, set, device);
   if (!obstacle.empty())
     return absl::InvalidArgumentError(absl::StrCat("variant \"",
@@ -161,18 +198,32 @@ PlanPtr PlanOfZeros(const Problem& problem) {
   });
 }
 
-absl::StatusOr<Tiling> MakeTiling(const Order& order, const TileSet& set,
+size_t Tiling::copies_bytes() const { return a_turned.bytes() + b_turned.bytes(); }
+
+size_t Tiling::workspace_bytes() const {
+  return copies_bytes() + PartialBytes(SizeOf(arrangement.arguments), choice);
+}
+
+int32_t Tiling::gpu_kernels() const {
+  return 1 + (choice.splits > 1) + (a_turned.rows > 0) + (b_turned.rows > 0);
+}
+
+absl::StatusOr<Tiling> MakeTiling(const Order& asked, const TileSet& set,
                                   const DeviceProperties& device) {
-  WARPCALL_DCHECK(order.arrangement.arguments.m > 0 && order.arrangement.arguments.n > 0 &&
-                      order.arrangement.arguments.k > 0,
-                  order.arrangement.arguments.m, order.arrangement.arguments.n,
-                  order.arrangement.arguments.k);
-  Tiling tiling{.arrangement = order.arrangement,
-                .variant = order.variant,
-                .choice = {},
-                .tile = {},
-                .blocks = 0,
-                .shared_bytes = 0};
+  WARPCALL_DCHECK(asked.arrangement.arguments.m > 0 && asked.arrangement.arguments.n > 0 &&
+                      asked.arrangement.arguments.k > 0,
+                  asked.arrangement.arguments.m, asked.arrangement.arguments.n,
+                  asked.arrangement.arguments.k);
+  if (asked.variant != kRowsChoice)
+    RETURN_IF_ERROR(CheckVariantNumber(asked.variant, set.variants.Count()));
+  Order order = asked;
+  Tiling tiling{};
+  if (Turns(asked, set)) {
+    Turn(&order.arrangement, &tiling);
+    order.in_vectors = order.arrangement.a_in_vectors && order.arrangement.b_in_vectors;
+  }
+  tiling.arrangement = order.arrangement;
+  tiling.variant = order.variant;
   if (order.variant == kRowsChoice) {
     ASSIGN_OR_RETURN(tiling.choice, ChooseFor(order, set, device));
     tiling.variant = NumberOf(tiling.choice, order, set);

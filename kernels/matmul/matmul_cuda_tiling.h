@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_arguments.h"
+#include "kernels/matmul/matmul_cuda_pad.h"
 #include "kernels/matmul/matmul_cuda_select.h"
 #include "kernels/matmul/matmul_cuda_variants.h"
 #include "kernels/plan.h"
@@ -37,12 +38,20 @@ bool HasSums(const Problem& problem);
 PlanPtr PlanOfZeros(const Problem& problem);
 
 struct Tiling {
-  Arrangement arrangement;
+  Arrangement arrangement;  // with the copies in the operands' place, if they are turned
+  // Copies of the operands along m and n, in the workspace; of 0 rows: the operand is read as it
+  // lies.
+  PaddedRows a_turned = {0, 1, sizeof(float)};
+  PaddedRows b_turned = {0, 1, sizeof(float)};
   int variant;  // number among the implementation's for the data type
   Choice choice;
   Tile tile;
   int64_t blocks;
   size_t shared_bytes;  // dynamic, per block
+
+  size_t copies_bytes() const;
+  size_t workspace_bytes() const;  // copies, then partial sums
+  int32_t gpu_kernels() const;
 };
 
 // A tiled implementation in one data type.
@@ -50,6 +59,7 @@ struct TileSet {
   TiledVariants variants;
   size_t (*shared_bytes)(const Tile&);  // per block
   int32_t products_per_cycle;           // per multiprocessor, at the peak rate
+  bool turns = false;                   // operands of float32 along k may be turned first
 };
 
 // The input of MakeTiling.
@@ -59,9 +69,11 @@ struct Order {
   int variant = kRowsChoice;
 };
 
-// For the implementation's own choice: UNIMPLEMENTED if no tile fits into the device's shared
-// memory or the grid would be too large. For a variant: INVALID_ARGUMENT if it cannot take the
-// problem. REQUIRES: HasSums(problem) of the arrangement's problem.
+// Operands that both have rows and columns enough are turned, if `set` allows it: their kernel
+// loads vectors, the others elements. For the implementation's own choice: UNIMPLEMENTED if no tile
+// fits into the device's shared memory or the grid would be too large. For a variant:
+// INVALID_ARGUMENT if it cannot take the problem. REQUIRES: HasSums(problem) of the arrangement's
+// problem.
 absl::StatusOr<Tiling> MakeTiling(const Order& order, const TileSet& set,
                                   const DeviceProperties& device);
 

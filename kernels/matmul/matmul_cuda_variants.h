@@ -29,11 +29,14 @@ struct TiledVariants {
   std::span<const Tile> element_tiles;
   // Number of layouts, the first ones, that kernels of element_tiles are compiled for.
   int element_layouts;
-  // If true, kernels exist for the last layout only, k adjacent in both operands, as in linear.
+  // If true, kernels exist for the last layout only, k adjacent in both operands, as in linear;
+  // with `turned` also for the first, that of copies.
   bool along_k = false;
+  bool turned = false;
 
   constexpr int LayoutsFor(bool in_vectors) const {
-    return along_k ? 1 : in_vectors ? kLayouts : element_layouts;
+    if (along_k) return turned ? 2 : 1;
+    return in_vectors ? kLayouts : element_layouts;
   }
   constexpr int VectorKernels() const {
     return static_cast<int>(vector_tiles.size()) * LayoutsFor(true);
@@ -49,7 +52,9 @@ struct TiledVariants {
     const bool in_vectors = kernel < VectorKernels();
     if (!in_vectors) kernel -= VectorKernels();
     const int layouts = LayoutsFor(in_vectors);
-    const int layout = along_k ? kLayouts - 1 : kernel % layouts;
+    const int layout = along_k && kernel % layouts == 0 ? kLayouts - 1
+                       : along_k                        ? 0
+                                                        : kernel % layouts;
     return {.in_vectors = in_vectors,
             .tile = kernel / layouts,
             .a = layout / 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth,
@@ -59,7 +64,7 @@ struct TiledVariants {
 
   constexpr int NumberOf(const TiledVariant& variant) const {
     const int layout =
-        along_k ? 0
+        along_k ? (variant.a == Adjacent::kDepth ? 0 : 1)
                 : (variant.a == Adjacent::kDepth ? 2 : 0) + (variant.b == Adjacent::kDepth ? 1 : 0);
     const int kernel = (variant.in_vectors ? 0 : VectorKernels()) +
                        variant.tile * LayoutsFor(variant.in_vectors) + layout;

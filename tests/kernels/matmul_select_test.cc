@@ -149,8 +149,9 @@ TEST(CutTile, GivesTwoRunsOrMoreWhereKMakesTwoSteps) {
 TEST(TiledVariants, NumbersAndVariantsAreOneToOne) {
   // linear's variants.
   constexpr TiledVariants kAlongK{kMmaTiles, kMmaElementTiles, 1, /*along_k=*/true};
+  constexpr TiledVariants kTurned{kRegisterTiles, {}, 1, /*along_k=*/true, /*turned=*/true};
   for (const TiledVariants& variants :
-       {kMmaVariants, kRegisterVariants, kRegisterNarrowVariants, kAlongK}) {
+       {kMmaVariants, kRegisterVariants, kRegisterNarrowVariants, kAlongK, kTurned}) {
     std::set<std::string> names;
     for (int number = 0; number < variants.Count(); ++number) {
       const TiledVariant variant = variants.At(number);
@@ -163,6 +164,9 @@ TEST(TiledVariants, NumbersAndVariantsAreOneToOne) {
   EXPECT_EQ(kRegisterVariants.Count(), (3 * 4 + 3 * 3) * 2);
   EXPECT_EQ(kRegisterNarrowVariants.Count(), 2 * 4 * 2);
   EXPECT_EQ(kAlongK.Count(), (4 + 2) * 2);
+  EXPECT_EQ(kTurned.Count(), 3 * 2 * 2);
+  for (int number = 0; number < kTurned.Count(); ++number)
+    EXPECT_EQ(kTurned.At(number).a, kTurned.At(number).b);
   for (int number = 0; number < kAlongK.Count(); ++number) {
     EXPECT_EQ(kAlongK.At(number).a, Adjacent::kDepth);
     EXPECT_EQ(kAlongK.At(number).b, Adjacent::kDepth);

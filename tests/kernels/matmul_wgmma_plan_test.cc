@@ -57,6 +57,53 @@ TEST(WgmmaPlanTest, OnlyRowsThatAreNoWholeVectorsAreCopied) {
   EXPECT_FALSE(odd.geometry.c_in_boxes);
 }
 
+Problem FloatProductOf(Dims a, Dims b, bool transpose_a, bool transpose_b) {
+  constexpr DataType kType = DataType::kFloat32;
+  return *MakeProblem(MatmulOp(), {{kType, std::move(a)}, {kType, std::move(b)}},
+                      {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
+}
+
+Tiling FloatTilingOf(const Problem& problem, int variant = kRowsChoice) {
+  const Arrangement arrangement = ArrangementOf(problem);
+  return *MakeTiling({.arrangement = arrangement,
+                      .in_vectors = arrangement.a_in_vectors && arrangement.b_in_vectors,
+                      .variant = variant},
+                     {.variants = kRegisterVariants,
+                      .shared_bytes = [](const Tile&) { return size_t{1} << 16; },
+                      .products_per_cycle = 128,
+                      .turns = true},
+                     MadeUpH200());
+}
+
+TEST(TiledPlanTest, OperandsAlongKAreTurnedIfEachElementMeetsManyOfTheOther) {
+  constexpr int64_t kMany = 1024, kFew = 1023;
+  const Problem along_k = FloatProductOf({kMany, 20}, {1030, 20}, false, true);
+  const Tiling both = FloatTilingOf(along_k);
+  // Rows of whole lines of 32 floats.
+  EXPECT_EQ(both.workspace_bytes(), 20u * (1024 + 1056) * 4);
+  EXPECT_EQ(both.gpu_kernels(), 3);
+  EXPECT_EQ(both.arrangement.arguments.a_stride, 1024);
+  EXPECT_EQ(both.arrangement.arguments.b_stride, 1056);
+  const TiledVariant variant = kRegisterVariants.At(both.variant);
+  EXPECT_TRUE(variant.in_vectors);
+  EXPECT_EQ(variant.a, Adjacent::kOuter);
+  EXPECT_EQ(variant.b, Adjacent::kOuter);
+  const auto copied = [](Dims a, Dims b, bool transpose_a, bool transpose_b) {
+    return FloatTilingOf(FloatProductOf(std::move(a), std::move(b), transpose_a, transpose_b))
+        .workspace_bytes();
+  };
+  EXPECT_EQ(copied({kMany, 20}, {20, kMany}, false, false), 20u * 1024 * 4);
+  EXPECT_EQ(copied({20, kMany}, {20, kMany}, true, false), 0u);
+  EXPECT_EQ(copied({kFew, 20}, {kMany, 20}, false, true), 0u);
+  EXPECT_EQ(copied({kMany, 20}, {kFew, 20}, false, true), 0u);
+  EXPECT_EQ(copied({2, kMany, 20}, {2, 20, kMany}, false, false), 0u) << "several matrices";
+  // What ran can be named.
+  EXPECT_EQ(FloatTilingOf(along_k, both.variant).workspace_bytes(), both.workspace_bytes());
+  EXPECT_GT(
+      FloatTilingOf(FloatProductOf({8, 20}, {8, 20}, false, true), both.variant).workspace_bytes(),
+      0u);
+}
+
 WgmmaTiling Tf32TilingOf(Dims a, Dims b, bool transpose_a, bool transpose_b) {
   const Problem problem = *MakeProblem(
       MatmulOp(), {{DataType::kFloat32, std::move(a)}, {DataType::kFloat32, std::move(b)}},
