@@ -106,6 +106,21 @@ class Held {
     return squares;
   }
 
+  // Past the end of the row are zeros.
+  __device__ DoubleSums SumsInDouble() const {
+    DoubleSums sums = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        const double value = values[i][e];
+        sums.values += value;
+        sums.squares = fma(value, value, sums.squares);
+      }
+    }
+    return sums;
+  }
+
   __device__ Part PartOf(int first, int vectors, bool centered) const {
     Part part = {0, 0, 0};
     float sum = 0;

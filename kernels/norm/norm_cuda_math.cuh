@@ -78,6 +78,29 @@ __device__ Sums SumOfLanes(const Sums& x) {
   return {SumOfLanes<kLanes>(x.distances), SumOfLanes<kLanes>(x.squares)};
 }
 
+// Sums over a row, or over one thread's part of it, of float32 values, exact but for 2^-53.
+struct DoubleSums {
+  double values;
+  double squares;
+};
+
+template <int kLanes>
+__device__ DoubleSums SumOfLanes(DoubleSums x) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    x.values += __shfl_xor_sync(0xFFFFFFFFu, x.values, distance);
+    x.squares += __shfl_xor_sync(0xFFFFFFFFu, x.squares, distance);
+  }
+  return x;
+}
+
+// True where the double units do half of what float's do. On other GPUs they do 1/64.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000)
+inline constexpr bool kHasFastDouble = true;
+#else
+inline constexpr bool kHasFastDouble = false;
+#endif
+
 // Sums over a block of kThreads; every thread gets the same. `shared` holds one value a warp and is
 // free again after the next barrier.
 template <int kThreads, typename Value>
@@ -108,6 +131,16 @@ struct Moments {
   float mean;
   float squares;
 };
+
+// Stores the moments of n elements by their sums: the mean rounded once, and the squares around it.
+// False where the mean is so large beside the distances that its square hides theirs: above 2^10
+// standard deviations, where 2^-33 of the squares would be lost.
+__device__ inline bool MomentsBy(const DoubleSums& sums, double n, Moments* moments) {
+  const double mean = sums.values / n;
+  const double squares = sums.squares - sums.values * mean;
+  *moments = {static_cast<float>(mean), static_cast<float>(squares)};
+  return squares * 0x1p20 > sums.squares;
+}
 
 // Corrects a rounded mean by `sums` of n elements around it, which give its error (Chan,
 // Golub and LeVeque, 1983). Distances are rounded too, those of one binade all in one
