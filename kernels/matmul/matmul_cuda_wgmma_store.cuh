@@ -101,25 +101,76 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     }
   }
 
-  // Stores element by element out of the box, for c whose rows are not whole vectors.
+  // Element (row, column) of the box to its place in c, whose first element in the box's row is
+  // *to.
+  __device__ static void StoreElement(uint32_t box, uint32_t row, uint32_t column, T* to) {
+    constexpr uint32_t kWidth = 16 / sizeof(T);
+    const uint32_t from = box + row * kRowBytes + (column / kWidth ^ row % 8) * 16 +
+                          column % kWidth * static_cast<uint32_t>(sizeof(T));
+    if constexpr (kIsNarrow) {
+      to[column] = {LoadShared16(from)};
+    } else {
+      to[column] = LoadSharedFloat(from);
+    }
+  }
+
+  // The 16 bytes that begin `start` bytes into `low`, of it and the next 16 bytes. Multiples of 2.
+  __device__ static uint4 Joined(const uint4& low, const uint4& high, uint32_t start) {
+    uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (uint32_t step = 2; step > 0; step /= 2)
+      if ((start / 4 & step) != 0) {
+#pragma unroll
+        for (uint32_t i = 0; i + step < 8; ++i) words[i] = words[i + step];
+      }
+    const uint32_t bits = start % 4 * 8;
+    const auto word = [&](uint32_t i) {
+      return static_cast<uint32_t>((uint64_t{words[i + 1]} << 32 | words[i]) >> bits);
+    };
+    return {word(0), word(1), word(2), word(3)};
+  }
+
+  // Stores the box for c whose rows are not whole vectors: each row by the aligned vectors of c
+  // that lie in it, joined of two of the box's, and by the elements at both ends.
   __device__ static void StoreElements(uint32_t box, const WgmmaArguments& arguments,
                                        const Coordinates& at) {
     constexpr uint32_t kWidth = 16 / sizeof(T);
+    constexpr uint32_t kVectors = kRowBytes / 16;
     T* const out = static_cast<T*>(arguments.out) + at.z * arguments.of.m * arguments.of.n;
     const uint32_t lane = threadIdx.x % 32;
+    const int64_t rows = arguments.of.m - at.y;
+    const int64_t columns = arguments.of.n - at.x;
+    const auto row_of_c = [&](uint32_t row) { return out + (at.y + row) * arguments.of.n + at.x; };
+    if (columns < kBoxColumns) {
 #pragma unroll 4
-    for (uint32_t i = lane; i < kBoxRows * kBoxColumns; i += 32) {
-      const uint32_t row = i / kBoxColumns;
-      const uint32_t column = i % kBoxColumns;
-      if (at.y + row >= arguments.of.m || at.x + column >= arguments.of.n) continue;
-      const uint32_t from = box + row * kRowBytes + (column / kWidth ^ row % 8) * 16 +
-                            column % kWidth * static_cast<uint32_t>(sizeof(T));
-      T* const to = out + (at.y + row) * arguments.of.n + at.x + column;
-      if constexpr (kIsNarrow) {
-        *to = {LoadShared16(from)};
-      } else {
-        *to = LoadSharedFloat(from);
-      }
+      for (uint32_t i = lane; i < kBoxRows * kBoxColumns; i += 32)
+        if (i / kBoxColumns < rows && i % kBoxColumns < columns)
+          StoreElement(box, i / kBoxColumns, i % kBoxColumns, row_of_c(i / kBoxColumns));
+      return;
+    }
+#pragma unroll
+    for (uint32_t i = lane; i < kBoxRows * kVectors; i += 32) {
+      const uint32_t row = i / kVectors;
+      const uint32_t vector = i % kVectors;
+      if (row >= rows) continue;
+      char* const to = reinterpret_cast<char*>(row_of_c(row));
+      const auto past = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to) % 16);
+      if (past > 0 && vector == 0) continue;
+      const uint32_t from = box + row * kRowBytes;
+      uint4 joined = LoadShared128(from + (vector ^ row % 8) * 16);
+      if (past > 0)
+        joined = Joined(LoadShared128(from + (vector - 1 ^ row % 8) * 16), joined, 16 - past);
+      *reinterpret_cast<uint4*>(to - past + vector * 16) = joined;
+    }
+#pragma unroll
+    for (uint32_t i = lane; i < kBoxRows * kWidth; i += 32) {
+      const uint32_t row = i / kWidth;
+      T* const to = row_of_c(row);
+      const auto past = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to) % 16 / sizeof(T));
+      if (row >= rows || past == 0) continue;
+      const uint32_t head = kWidth - past;
+      const uint32_t column = i % kWidth;
+      StoreElement(box, row, column < head ? column : kBoxColumns - kWidth + column, to);
     }
   }
 
