@@ -4,33 +4,106 @@
 #include <cstdint>
 
 #include "kernels/cuda/device_check.cuh"
+#include "kernels/cuda/joined.cuh"
 #include "kernels/cuda/threads.cuh"
 #include "kernels/matmul/matmul_cuda_pad.h"
 
 namespace warpcall::matmul {
 
 inline constexpr int kPadThreads = 256;
+inline constexpr int kPadVectors = 2;  // of a thread
 
-// A thread makes 16 bytes of the copy out of elements that may lie anywhere: neighbouring threads
-// read them out of the same lines, so that memory is read once.
+// A copy as its threads see it.
+struct PadJob {
+  const char* from;
+  char* to;
+  int64_t from_bytes;
+  int64_t row_bytes;
+  int64_t stride_bytes;
+  uint32_t vectors;  // of 16 bytes, in all rows of the copy
+  uint32_t across;   // of them, in a row
+
+  uint32_t blocks() const {
+    return static_cast<uint32_t>(CeilDivide(vectors, kPadThreads * kPadVectors));
+  }
+};
+
+inline PadJob PadJobOf(const Padding& copy) {
+  const PaddedRows& rows = copy.rows;
+  const auto bytes = static_cast<int64_t>(rows.element_bytes);
+  const int64_t across = CeilDivide(rows.columns * bytes, 16);
+  return {.from = static_cast<const char*>(copy.ends.from),
+          .to = static_cast<char*>(copy.ends.to),
+          .from_bytes = rows.rows * rows.columns * bytes,
+          .row_bytes = rows.columns * bytes,
+          .stride_bytes = rows.stride() * bytes,
+          .vectors = static_cast<uint32_t>(rows.rows * across),
+          .across = static_cast<uint32_t>(across)};
+}
+
+// Blocks of the first copy, then those of the second.
+struct PadJobs {
+  PadJob of[2];
+  uint32_t first_blocks;
+};
+
+// The bytes of a vector's elements that lie in the source, one by one; the others are zeros.
 template <typename Word>
-__global__ void __launch_bounds__(kPadThreads)
-    Pad(const Word* from, Word* to, PaddedRows rows, int64_t vectors) {
-  constexpr int kWidth = 16 / sizeof(Word);
-  WARPCALL_DEVICE_CHECK(rows.element_bytes == sizeof(Word), rows.element_bytes);
-  struct alignas(16) Vector {
-    Word words[kWidth];
-  };
-  const int64_t across = (rows.columns + kWidth - 1) / kWidth;
-  const int64_t id = cuda::BlockIndex() * kPadThreads + threadIdx.x;
-  if (id >= vectors) return;
-  const int64_t row = id / across;
-  const int64_t column = id % across * kWidth;
-  const Word* const at = from + row * rows.columns + column;
-  Vector vector;
+__device__ uint4 LoadElements(const char* from, int64_t bytes) {
+  struct alignas(16) {
+    Word words[16 / sizeof(Word)];
+  } vector;
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) vector.words[i] = column + i < rows.columns ? at[i] : Word{0};
-  *reinterpret_cast<Vector*>(to + row * rows.stride() + column) = vector;
+  for (int i = 0; i < static_cast<int>(16 / sizeof(Word)); ++i)
+    vector.words[i] = i * static_cast<int64_t>(sizeof(Word)) < bytes
+                          ? reinterpret_cast<const Word*>(from)[i]
+                          : Word{0};
+  return *reinterpret_cast<const uint4*>(vector.words);
+}
+
+// A thread makes vectors of the copy, each of two aligned vectors of the source: its neighbour
+// reads the second of them, too, so that memory is read once. Its loads are under way at once.
+template <typename Word>
+__global__ void __launch_bounds__(kPadThreads) Pad(const __grid_constant__ PadJobs jobs) {
+  const auto block = static_cast<uint32_t>(cuda::BlockIndex());
+  const bool is_second = block >= jobs.first_blocks;
+  const PadJob& job = jobs.of[is_second];
+  const uint32_t begin = block - (is_second ? jobs.first_blocks : 0);
+  const uint32_t id = begin * kPadThreads * kPadVectors + threadIdx.x;
+  const uint32_t row_step = kPadThreads / job.across;
+  const uint32_t vector_step = kPadThreads % job.across;
+  uint32_t row = id / job.across;
+  uint32_t vector = id % job.across;
+  uint4 low[kPadVectors], high[kPadVectors];
+  char* to[kPadVectors] = {};
+  uint32_t start[kPadVectors];
+#pragma unroll
+  for (int i = 0; i < kPadVectors; ++i) {
+    if (id + i * kPadThreads >= job.vectors) break;
+    const int64_t left = job.row_bytes - vector * int64_t{16};
+    const int64_t at = row * job.row_bytes + vector * int64_t{16};
+    to[i] = job.to + row * job.stride_bytes + vector * int64_t{16};
+    start[i] = static_cast<uint32_t>(at % 16);
+    const char* const aligned = job.from + at - start[i];
+    if (left < 16 || at - start[i] + 32 > job.from_bytes) {
+      low[i] = LoadElements<Word>(job.from + at, left);
+      start[i] = 0;
+    } else {
+      low[i] = *reinterpret_cast<const uint4*>(aligned);
+      if (start[i] > 0) high[i] = *reinterpret_cast<const uint4*>(aligned + 16);
+    }
+    vector += vector_step;
+    row += row_step;
+    if (vector >= job.across) {
+      vector -= job.across;
+      ++row;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kPadVectors; ++i)
+    if (to[i] != nullptr)
+      *reinterpret_cast<uint4*>(to[i]) =
+          start[i] == 0 ? low[i] : cuda::Joined(low[i], high[i], start[i]);
 }
 
 inline constexpr int kTurnSide = 64;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "kernels/common/saturate.h"
@@ -37,9 +38,16 @@ struct CopyEnds {
   void* to;
 };
 
-// Enqueues the copy of adjacent rows. The gap after a row becomes zeros up to the next multiple of
-// 16 bytes; the rest of the gap stays as it is.
-absl::Status EnqueuePad(const PaddedRows& rows, const CopyEnds& ends, const LaunchContext& context);
+// A copy of adjacent rows. The gap after a row becomes zeros up to the next multiple of 16 bytes;
+// the rest of the gap stays as it is.
+struct Padding {
+  PaddedRows rows;
+  CopyEnds ends;
+};
+
+// Enqueues one or two such copies, of elements of the same size, as one kernel. INTERNAL for copies
+// of 2^31 vectors, 32 GiB, and more.
+absl::Status EnqueuePad(std::span<const Padding> copies, const LaunchContext& context);
 
 // Enqueues the transposed copy of `matrices` adjacent matrices: rows.rows x rows.columns of each
 // copy are columns and rows of the source. REQUIRES: elements of 4 bytes.

@@ -210,23 +210,21 @@ absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
 
 namespace {
 
-// The address at which the kernel finds the operand: its copy's, made here, if it needs one.
-absl::StatusOr<const void*> Place(const WgmmaOperand& operand, const void* data, void* copy,
-                                  const LaunchContext& context) {
-  const cuda::MatrixStack& stack = operand.stack;
-  PaddedRows rows = {stack.rows, stack.columns, ElementBytes(stack.data_type)};
-  switch (operand.copy) {
-    case WgmmaCopy::kNone:
-      return data;
-    case WgmmaCopy::kPadded:
+// Enqueues the operands' copies, all that are padded as one kernel.
+absl::Status EnqueueCopies(std::span<const WgmmaOperand* const> operands,
+                           std::span<const CopyEnds> ends, const LaunchContext& context) {
+  std::vector<Padding> padded;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const cuda::MatrixStack& stack = operands[i]->stack;
+    PaddedRows rows = {stack.rows, stack.columns, ElementBytes(stack.data_type)};
+    if (operands[i]->copy == WgmmaCopy::kPadded) {
       rows.rows *= stack.matrices;
-      RETURN_IF_ERROR(EnqueuePad(rows, {data, copy}, context));
-      break;
-    case WgmmaCopy::kTurned:
-      RETURN_IF_ERROR(EnqueueTurn(rows, stack.matrices, {data, copy}, context));
-      break;
+      padded.push_back({rows, ends[i]});
+    } else if (operands[i]->copy == WgmmaCopy::kTurned) {
+      RETURN_IF_ERROR(EnqueueTurn(rows, stack.matrices, ends[i], context));
+    }
   }
-  return copy;
+  return padded.empty() ? absl::OkStatus() : EnqueuePad(padded, context);
 }
 
 }  // namespace
@@ -240,14 +238,17 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
   WARPCALL_DCHECK(tiling.workspace_bytes() == 0 || context.workspace != nullptr,
                   tiling.workspace_bytes());
   char* const workspace = static_cast<char*>(context.workspace);
-  const void* const first = operands.inputs[tiling.swapped ? 1 : 0];
-  const void* const second = operands.inputs[tiling.swapped ? 0 : 1];
-  ASSIGN_OR_RETURN(const void* const a, Place(tiling.a, first, workspace, context));
+  const WgmmaOperand* const both[] = {&tiling.a, &tiling.b};
   // A copy is a multiple of 16 bytes, as addresses in maps are.
-  ASSIGN_OR_RETURN(const void* const b,
-                   Place(tiling.b, second, workspace + tiling.a.copy_bytes, context));
-  RETURN_IF_ERROR(cuda::MakeMap(tiling.a.stack, a, {tiling.a.box_rows}, &arguments.a));
-  RETURN_IF_ERROR(cuda::MakeMap(tiling.b.stack, b, {tiling.b.box_rows}, &arguments.b));
+  const CopyEnds ends[] = {
+      {operands.inputs[tiling.swapped ? 1 : 0], workspace},
+      {operands.inputs[tiling.swapped ? 0 : 1], workspace + tiling.a.copy_bytes}};
+  RETURN_IF_ERROR(EnqueueCopies(both, ends, context));
+  CUtensorMap* const maps[] = {&arguments.a, &arguments.b};
+  for (size_t i = 0; i < 2; ++i)
+    RETURN_IF_ERROR(cuda::MakeMap(both[i]->stack,
+                                  both[i]->copy == WgmmaCopy::kNone ? ends[i].from : ends[i].to,
+                                  {both[i]->box_rows}, maps[i]));
   arguments.out = operands.outputs[0];
   if (arguments.of.c_in_boxes)
     RETURN_IF_ERROR(cuda::MakeMap(tiling.c, arguments.out, {kWgmmaBoxRows}, &arguments.c));

@@ -47,7 +47,11 @@ struct WgmmaTiling {
   bool is_one_wave() const {
     return uint64_t{geometry.work} * static_cast<uint64_t>(tile.blocks) == blocks;
   }
-  int gpu_kernels() const { return 1 + (a.copy_bytes > 0 ? 1 : 0) + (b.copy_bytes > 0 ? 1 : 0); }
+  // One kernel pads both operands.
+  int gpu_kernels() const {
+    const bool both = a.copy == WgmmaCopy::kPadded && b.copy == WgmmaCopy::kPadded;
+    return 1 + (a.copy_bytes > 0) + (b.copy_bytes > 0) - both;
+  }
   size_t workspace_bytes() const { return a.copy_bytes + b.copy_bytes; }
   cuda::Grid grid() const {
     return {.blocks = dim3(blocks),

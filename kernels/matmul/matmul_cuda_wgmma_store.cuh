@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device_check.cuh"
+#include "kernels/cuda/joined.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
@@ -114,22 +115,6 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     }
   }
 
-  // The 16 bytes that begin `start` bytes into `low`, of it and the next 16 bytes. Multiples of 2.
-  __device__ static uint4 Joined(const uint4& low, const uint4& high, uint32_t start) {
-    uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (uint32_t step = 2; step > 0; step /= 2)
-      if ((start / 4 & step) != 0) {
-#pragma unroll
-        for (uint32_t i = 0; i + step < 8; ++i) words[i] = words[i + step];
-      }
-    const uint32_t bits = start % 4 * 8;
-    const auto word = [&](uint32_t i) {
-      return static_cast<uint32_t>((uint64_t{words[i + 1]} << 32 | words[i]) >> bits);
-    };
-    return {word(0), word(1), word(2), word(3)};
-  }
-
   // Stores the box for c whose rows are not whole vectors: each row by the aligned vectors of c
   // that lie in it, joined of two of the box's, and by the elements at both ends.
   __device__ static void StoreElements(uint32_t box, const WgmmaArguments& arguments,
@@ -148,7 +133,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
           StoreElement(box, i / kBoxColumns, i % kBoxColumns, row_of_c(i / kBoxColumns));
       return;
     }
-#pragma unroll
+#pragma unroll 4
     for (uint32_t i = lane; i < kBoxRows * kVectors; i += 32) {
       const uint32_t row = i / kVectors;
       const uint32_t vector = i % kVectors;
@@ -159,10 +144,10 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
       const uint32_t from = box + row * kRowBytes;
       uint4 joined = LoadShared128(from + (vector ^ row % 8) * 16);
       if (past > 0)
-        joined = Joined(LoadShared128(from + (vector - 1 ^ row % 8) * 16), joined, 16 - past);
+        joined = cuda::Joined(LoadShared128(from + (vector - 1 ^ row % 8) * 16), joined, 16 - past);
       *reinterpret_cast<uint4*>(to - past + vector * 16) = joined;
     }
-#pragma unroll
+#pragma unroll 4
     for (uint32_t i = lane; i < kBoxRows * kWidth; i += 32) {
       const uint32_t row = i / kWidth;
       T* const to = row_of_c(row);

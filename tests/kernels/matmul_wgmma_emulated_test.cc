@@ -270,6 +270,46 @@ TEST(WgmmaEmulatedTest, BatchesAreRightWhicheverOperandTheyBelongTo) {
   }
 }
 
+// Rows that begin at each place of a vector, short, and longer than a block's step; two copies.
+TEST(PadEmulatedTest, RowsBeginAtVectors) {
+  struct Matrix {
+    int64_t rows;
+    int64_t columns;
+  };
+  constexpr Matrix kPairs[][2] = {
+      {{40, 73}, {73, 49}}, {{3, 2100}, {9, 8}}, {{300, 1}, {1, 17}}, {{5, 2055}, {12, 15}}};
+  for (const auto& pair : kPairs) {
+    std::vector<std::vector<uint16_t>> from, to;
+    std::vector<Padding> copies;
+    PadJobs jobs = {};
+    uint32_t blocks = 0;
+    for (int i = 0; i < 2; ++i) {
+      const PaddedRows rows = {pair[i].rows, pair[i].columns, sizeof(uint16_t)};
+      from.emplace_back(static_cast<size_t>(rows.rows * rows.columns));
+      for (size_t j = 0; j < from[i].size(); ++j)
+        from[i][j] = static_cast<uint16_t>(j % 65'000 + 1);
+      to.emplace_back(rows.bytes() / sizeof(uint16_t), uint16_t{0xFFFF});
+      jobs.of[i] = PadJobOf({rows, {from[i].data(), to[i].data()}});
+      blocks += jobs.of[i].blocks();
+      if (i == 0) jobs.first_blocks = blocks;
+    }
+    ASSERT_EQ(emulated::Run({.blocks = blocks, .cluster_blocks = 1, .threads = kPadThreads},
+                            [&] { Pad<uint16_t>(jobs); }),
+              "");
+    for (int i = 0; i < 2; ++i) {
+      const PaddedRows rows = {pair[i].rows, pair[i].columns, sizeof(uint16_t)};
+      for (int64_t row = 0; row < rows.rows; ++row)
+        for (int64_t column = 0; column < rows.stride(); ++column) {
+          const uint16_t expected = column < rows.columns
+                                        ? from[i][static_cast<size_t>(row * rows.columns + column)]
+                                        : (column < CeilDivide(rows.columns, 8) * 8 ? 0 : 0xFFFF);
+          ASSERT_EQ(to[i][static_cast<size_t>(row * rows.stride() + column)], expected)
+              << "row " << row << " column " << column << " of " << rows.columns;
+        }
+    }
+  }
+}
+
 // Tiles whole and not, in both directions and in two matrices.
 TEST(TurnEmulatedTest, RowsBecomeColumns) {
   struct Matrix {

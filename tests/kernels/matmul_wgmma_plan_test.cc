@@ -53,7 +53,7 @@ TEST(WgmmaPlanTest, OnlyRowsThatAreNoWholeVectorsAreCopied) {
   EXPECT_EQ(TilingOf(ProductOf({73, 40}, {73, 48}, true)).workspace_bytes(), 0u);
   const WgmmaTiling odd = TilingOf(ProductOf({3, 40, 73}, {3, 73, 49}));
   EXPECT_EQ(odd.workspace_bytes(), 3u * (40 * 80 + 73 * 56) * 2);
-  EXPECT_EQ(odd.gpu_kernels(), 3);
+  EXPECT_EQ(odd.gpu_kernels(), 2) << "one pads both";
   EXPECT_FALSE(odd.geometry.c_in_boxes);
 }
 
