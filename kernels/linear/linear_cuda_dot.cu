@@ -52,7 +52,7 @@ struct OutputFinish {
 
 // matmul's kernels have the matrix first.
 template <typename T, int kWidth, bool kXIsVector>
-__global__ void __launch_bounds__(matmul::kDotThreads)
+__global__ void __launch_bounds__(matmul::kDotThreads, (matmul::kDotBlocks<T, Adjacent::kDepth>))
     DotPerOutput(const __grid_constant__ matmul::Arguments given, Finish<T> finish) {
   matmul::Arguments arguments = given;
   if constexpr (kXIsVector) {

@@ -18,9 +18,16 @@ namespace warpcall::matmul {
 // transposed is their a and its a their b.
 inline constexpr int kDotThreads = 256;
 inline constexpr int kDotWarps = kDotThreads / 32;
-// Loads of a thread in flight: with 64 bytes a thread, 2048 threads have 128 KiB in flight, five
-// times what a multiprocessor needs (4.3 TB/s x 0.7 us / 132 = 23 KiB), so half of them suffice.
+// Loads of a thread in flight, along k and across rows. With 64 bytes a thread, 1024 threads have
+// 64 KiB in flight, more than twice what a multiprocessor needs (4.3 TB/s x 0.7 us / 132 = 23 KiB).
 inline constexpr int kDotUnroll = 4;
+inline constexpr int kDotUnrollAcross = 8;
+
+// Blocks of a multiprocessor among which the assembler shares the registers; 0 leaves it the
+// choice, which is right for float32 along k (58). For the others it chose 36 to 40 and moved loads
+// down to their uses, so that half of a thread's were in flight.
+template <typename T, Adjacent kAdjacent>
+inline constexpr int kDotBlocks = kAdjacent == Adjacent::kOuter || sizeof(T) == 2 ? 4 : 0;
 
 // The layout of a block's threads on the matrix, in vectors of kWidth elements. If k is adjacent, a
 // warp walks along each of 8 rows. Otherwise 8 vectors, or 32 elements, lie side by side, a line of
@@ -104,24 +111,28 @@ __device__ void DotAcrossRows(const Arguments& arguments, const BlockShare& shar
   const T* const matrix = static_cast<const T*>(arguments.a) + share.a + share.m + column;
   const T* const vector = static_cast<const T*>(arguments.b) + share.b;
   float sums[kWidth] = {};
-  for (int64_t p = share.k_begin + row; valid && p < share.k_end; p += kDotUnroll * Walk::kRows) {
-    Vector loaded[kDotUnroll];
+  const auto add = [&](const Vector& loaded, T factor) {
+    float values[kWidth];
+    loaded.Unpack(values);
 #pragma unroll
-    for (int u = 0; u < kDotUnroll; ++u) {
-      const int64_t at = p + u * Walk::kRows;
-      if (at < share.k_end) loaded[u] = Vector::LoadStreaming(matrix + at * arguments.a_stride);
-    }
+    for (int i = 0; i < kWidth; ++i) sums[i] = fmaf(values[i], cuda::Widen(factor), sums[i]);
+  };
+  // Without conditions on rows, since a load under one waits for its use.
+  const int64_t end = valid ? share.k_end : 0;
+  int64_t p = share.k_begin + row;
+  for (; p + (kDotUnrollAcross - 1) * Walk::kRows < end; p += kDotUnrollAcross * Walk::kRows) {
+    Vector loaded[kDotUnrollAcross];
+    T factors[kDotUnrollAcross];
 #pragma unroll
-    for (int u = 0; u < kDotUnroll; ++u) {
-      const int64_t at = p + u * Walk::kRows;
-      if (at >= share.k_end) break;
-      const float factor = cuda::Widen(vector[at]);
-      float values[kWidth];
-      loaded[u].Unpack(values);
+    for (int u = 0; u < kDotUnrollAcross; ++u)
+      loaded[u] = Vector::LoadStreaming(matrix + (p + u * Walk::kRows) * arguments.a_stride);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) sums[i] = fmaf(values[i], factor, sums[i]);
-    }
+    for (int u = 0; u < kDotUnrollAcross; ++u) factors[u] = vector[p + u * Walk::kRows];
+#pragma unroll
+    for (int u = 0; u < kDotUnrollAcross; ++u) add(loaded[u], factors[u]);
   }
+  for (; p < end; p += Walk::kRows)
+    add(Vector::LoadStreaming(matrix + p * arguments.a_stride), vector[p]);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
 #pragma unroll
@@ -140,7 +151,7 @@ __device__ void DotAcrossRows(const Arguments& arguments, const BlockShare& shar
 }
 
 template <typename T, Adjacent kAdjacent, int kWidth>
-__global__ void __launch_bounds__(kDotThreads)
+__global__ void __launch_bounds__(kDotThreads, (kDotBlocks<T, kAdjacent>))
     DotPerOutput(const __grid_constant__ Arguments arguments) {
   using Walk = DotWalk<kAdjacent, kWidth>;
   const BlockShare share = ShareOfBlock<Walk::kOutputs, 1>(arguments);
