@@ -15,11 +15,17 @@ __device__ inline void AwaitKernelAhead() {
 #endif
 }
 
+// Blocks of a grid up to which they say that the next kernel may begin.
+inline constexpr unsigned kBlocksThatLet = 2048;
+
 // Called after AwaitKernelAhead alone: settled inputs count on it. Once all blocks of this kernel
-// have called it, blocks of the next kernel, if that was launched early, too, may start where the
-// device has room. This kernel's own blocks always come first. The call orders no memory accesses.
+// have called it or ended, blocks of the next kernel, if that was launched early, too, may start
+// where the device has room. This kernel's own blocks always come first. The call orders no memory
+// accesses. Does nothing in large grids: the device takes one block's word at a time, in 1.2 ns on
+// an H200, so that 65536 blocks would take 81 us, where softmax of rows of 2 KiB takes 67.
 __device__ inline void LetNextKernelBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (gridDim.x > kBlocksThatLet || gridDim.y > 1) return;
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
