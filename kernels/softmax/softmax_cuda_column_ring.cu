@@ -53,10 +53,10 @@ absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
   RETURN_IF_ERROR(CheckColumns(problem));
   const size_t bytes = BytesOf(problem);
   const ColumnShape shape = ShapeOf(problem);
-  const ColumnRingPlan plan = PlanColumnRing(bytes, shape);
-  if (shape.n < RingAxisMin(bytes) || plan.blocks == 0)
+  const ColumnRingPlan plan = PlanColumnRing(bytes, shape, device.multiprocessors);
+  if (shape.n < kRingAxisMin || plan.blocks == 0)
     return absl::UnimplementedError(
-        absl::StrCat("ring_per_columns takes an axis of ", RingAxisMin(bytes), " to ",
+        absl::StrCat("ring_per_columns takes an axis of ", kRingAxisMin, " to ",
                      RingAxisMax(RingVariants(bytes) - 1, bytes), " elements of ", bytes,
                      " bytes; here it has ", shape.n));
   const int64_t panels_min = RingPanelsMin(plan, device.multiprocessors);
@@ -128,8 +128,10 @@ absl::StatusOr<PlanPtr> MakeRingPlan(const Problem& problem, const PlanContext& 
   const ColumnShape shape = ShapeOf(problem);
   const auto takes = [&](int variant) { return Takes(problem, variant); };
   const size_t bytes = BytesOf(problem);
-  ASSIGN_OR_RETURN(const int variant,
-                   VariantToPlan(context, PlanColumnRing(bytes, shape).variant, takes));
+  ASSIGN_OR_RETURN(
+      const int variant,
+      VariantToPlan(context, PlanColumnRing(bytes, shape, context.device->multiprocessors).variant,
+                    takes));
   const RingWay way = {shape, PlanColumnRingAs(variant, bytes, shape), StackOf(problem), {}};
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
     return DispatchIndex<RingVariants(sizeof(T))>(

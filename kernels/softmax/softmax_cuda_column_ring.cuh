@@ -29,7 +29,7 @@ struct RingTiling {
   static constexpr int kReducers = 8;  // warps
   static constexpr int kWriters = 8;
   static constexpr int kThreads = 32 * (kReducers + kWriters + 2);
-  static_assert(kLanes <= 32 && 32 % kLanes == 0 && kChunkRows <= 256 && kColumns <= 32);
+  static_assert(kLanes <= 32 && 32 % kLanes == 0 && kChunkRows <= 256 && kColumns % 16 == 0);
   static_assert(kChunkVectors % (kReducers * 32) == 0 && kChunkVectors % (kWriters * 32) == 0);
 };
 
@@ -332,7 +332,7 @@ __device__ MaxSum MergeParts(const MaxSum (&parts)[kCount]) {
   return {max, sum};
 }
 
-// Called by the thread of each column: sends to all blocks of the cluster, its own included. A
+// Called once for each column: sends to all blocks of the cluster, its own included. A
 // message is overwritten two turns later, when its reader has sent that of one turn later.
 template <typename Tiling>
 __device__ void SendColumn(const RingWork<Tiling>& work, RingShared<Tiling>* shared, uint32_t slot,
@@ -362,16 +362,16 @@ __device__ MaxSum ReceiveColumn(RingShared<Tiling>* shared, Turn turn, int block
   return MergeParts(parts);
 }
 
-// Called by all threads of one warp.
+// Called by all threads of one warp, which take columns `lane`, `lane` + 32, ...
 template <typename Tiling>
-__device__ void ExchangePanels(const RingWork<Tiling>& work, RingShared<Tiling>* shared,
-                               int column) {
+__device__ void ExchangePanels(const RingWork<Tiling>& work, RingShared<Tiling>* shared, int lane) {
   Turn turn;
   for (int64_t panel = work.first_panel; panel < work.end; panel += work.step, ++turn.number) {
     const uint32_t slot = turn.slot();
     shared->parts[slot].Wait(turn.parity());
-    if (column < Tiling::kColumns) {
+    for (int column = lane; column < Tiling::kColumns; column += 32)
       SendColumn(work, shared, slot, column);
+    for (int column = lane; column < Tiling::kColumns; column += 32) {
       const MaxSum total = ReceiveColumn(shared, turn, work.tensor.plan.blocks, column);
       if (turn.HasBefore()) shared->taken[slot].Wait(turn.parity() ^ 1);
       shared->columns[slot][column] = make_float2(total.max, Reciprocal(total.sum));
@@ -487,7 +487,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
   } else if (thread < kExchangeFrom) {
     WritePanels(work, &shared, ring, thread - kWriteFrom);
   } else if (thread < kFeeder) {
-    ExchangePanels(work, &shared, thread - kExchangeFrom);
+    ExchangePanels(work, &shared, thread % 32);
   } else if (thread == kFeeder) {
     feed.Finish();
   }

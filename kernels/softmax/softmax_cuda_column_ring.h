@@ -23,7 +23,7 @@ inline constexpr int kRingChunkBytes = 16 << 10;
 inline constexpr int kRingStages = 12;
 
 // Bytes of shared memory of a block beside the ring: barriers, and statistics of columns.
-inline constexpr int kRingFixedBytesMax = 14 << 10;
+inline constexpr int kRingFixedBytesMax = 26 << 10;
 inline constexpr int kRingSharedBytes = kRingStages * kRingChunkBytes + kRingFixedBytesMax;
 
 // Chunks of one panel for each block: as few as are worth an exchange, and no more than leave room
@@ -31,12 +31,13 @@ inline constexpr int kRingSharedBytes = kRingStages * kRingChunkBytes + kRingFix
 inline constexpr int kRingChunksWanted = 4;
 inline constexpr int kRingChunksMax = kRingStages - 2;
 
-// Columns of a panel by variant; the second variant holds an axis twice as long. The first that
-// holds the axis is taken. Elements of 16 bits have only the first: a chunk holds 256 of its rows
-// of 64 bytes, the most that a tensor map's box can have.
-inline constexpr int kRingColumns[] = {32, 16};
+// Columns of a panel by variant. Wide rows are what memory likes: on an H200 a copy by panels of
+// 64, 128 and 256 bytes a row moves 2.6, 3.4 and 3.7 TB/s. Narrow ones hold a longer axis. Elements
+// of 16 bits have no third variant: a chunk holds 256 rows of 64 bytes, the most that a tensor
+// map's box can have.
+inline constexpr int kRingColumns[] = {64, 32, 16};
 
-constexpr int RingVariants(size_t element_bytes) { return element_bytes == sizeof(float) ? 2 : 1; }
+constexpr int RingVariants(size_t element_bytes) { return element_bytes == sizeof(float) ? 3 : 2; }
 
 constexpr int RingRowBytes(int variant, size_t element_bytes) {
   WARPCALL_DCHECK(variant >= 0 && variant < RingVariants(element_bytes), variant, element_bytes);
@@ -46,13 +47,10 @@ constexpr int RingRowBytes(int variant, size_t element_bytes) {
 // Rows that a chunk has room for.
 constexpr int RingChunkRows(int row_bytes) { return kRingChunkBytes / row_bytes; }
 
-// The shortest axis. For shorter axes cluster_per_columns is as fast or faster, measured on an H100
-// in microseconds, the ring's first. 16 bits: 115 and 116 for 2048x32768, 112 and 114 for
-// 8x4096x2048, 115 and 129 for 8192x8192. float32: 209 and 209 for 8192x8192, 213 and 236 for
-// 16384x4096, as clusters hold more than 8192 elements only of columns of 64 bytes, not of 128.
-constexpr int64_t RingAxisMin(size_t element_bytes) {
-  return element_bytes == sizeof(float) ? 8193 : 4096;
-}
+// The shortest axis. On an H200, clusters that hold a panel in registers take longer from here on:
+// 16-bit elements 34 us where the ring takes 31 for 4096x4096, float32 46 and 44, and 73 and 62 for
+// 6000x4096.
+inline constexpr int64_t kRingAxisMin = 4096;
 
 // The longest axis.
 constexpr int64_t RingAxisMax(int variant, size_t element_bytes) {
@@ -88,18 +86,36 @@ constexpr ColumnRingPlan PlanColumnRingAs(int variant, size_t element_bytes,
           CeilDivide(shape.lanes, row_bytes / kVectorBytes)};
 }
 
-constexpr ColumnRingPlan PlanColumnRing(size_t element_bytes, const ColumnShape& shape) {
-  int variant = 0;
-  while (variant + 1 < RingVariants(element_bytes) &&
-         PlanColumnRingAs(variant, element_bytes, shape).blocks == 0)
-    ++variant;
-  return PlanColumnRingAs(variant, element_bytes, shape);
+// Clusters that a device has at once, about.
+constexpr int64_t RingClusters(const ColumnRingPlan& plan, int32_t multiprocessors) {
+  WARPCALL_DCHECK(plan.blocks > 0, plan.blocks);
+  return std::max<int64_t>(1, multiprocessors / plan.blocks);
 }
 
 // Fewest panels that give each cluster two; with fewer there is nothing to copy ahead.
 constexpr int64_t RingPanelsMin(const ColumnRingPlan& plan, int32_t multiprocessors) {
-  WARPCALL_DCHECK(plan.blocks > 0, plan.blocks);
-  return 2 * std::max<int64_t>(1, multiprocessors / plan.blocks);
+  return 2 * RingClusters(plan, multiprocessors);
+}
+
+// Chunks of the widest panels for each block, and panels for each cluster, with which they are
+// worth their narrower neighbours' room: as measured on an H200, 89 us instead of 93 for 8192x8192
+// in 16 bits and 147 instead of 163 for 4096x16384 in float32, but 100 instead of 95 for 16384x4096
+// in 16 bits, where clusters have 8 panels each.
+inline constexpr int kRingChunksOfWidest = kRingStages * 2 / 3;
+inline constexpr int64_t kRingTurnsOfWidest = 16;
+
+// Plans the widest panels if they are worth it, otherwise the next that hold the axis.
+constexpr ColumnRingPlan PlanColumnRing(size_t element_bytes, const ColumnShape& shape,
+                                        int32_t multiprocessors) {
+  const ColumnRingPlan widest = PlanColumnRingAs(0, element_bytes, shape);
+  if (widest.blocks > 0 && widest.chunks <= kRingChunksOfWidest &&
+      widest.PanelsOf(shape) >= kRingTurnsOfWidest * RingClusters(widest, multiprocessors))
+    return widest;
+  int variant = 1;
+  while (variant + 1 < RingVariants(element_bytes) &&
+         PlanColumnRingAs(variant, element_bytes, shape).blocks == 0)
+    ++variant;
+  return PlanColumnRingAs(variant, element_bytes, shape);
 }
 
 }  // namespace warpcall::softmax

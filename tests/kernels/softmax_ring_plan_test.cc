@@ -38,17 +38,17 @@ TEST(SoftmaxRingPlanTest, TakesTheAxesForWhichItIsFasterThanClustersInRegisters)
   constexpr int64_t kInner = 1 << 14;
   for (const DataType type : kTypes) {
     SCOPED_TRACE(DataTypeName(type));
-    const int64_t shortest = type == DataType::kFloat32 ? 8193 : 4096;
-    EXPECT_EQ(FirstRow(type, {1, shortest - 1, kInner}), "cluster_per_columns");
-    EXPECT_EQ(FirstRow(type, {1, shortest, kInner}), "ring_per_columns");
+    constexpr int64_t kShortest = 4096;
+    EXPECT_EQ(FirstRow(type, {1, kShortest - 1, kInner}), "cluster_per_columns");
+    EXPECT_EQ(FirstRow(type, {1, kShortest, kInner}), "ring_per_columns");
     EXPECT_EQ(FirstRow(type, {1, 16384, 4096}), "ring_per_columns");
     EXPECT_EQ(FirstRow(type, {1, 40960, kInner}), "ring_per_columns");
     EXPECT_EQ(FirstRow(type, {1, 40961, kInner}), "thread_per_column");
-    for (const int64_t n : {shortest - 1, int64_t{40961}}) {
+    for (const int64_t n : {kShortest - 1, int64_t{40961}}) {
       const absl::Status status = Supports(type, {1, n, kInner});
       EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
       EXPECT_THAT(std::string(status.message()),
-                  HasSubstr(absl::StrCat("an axis of ", shortest, " to 40960 elements")));
+                  HasSubstr(absl::StrCat("an axis of ", kShortest, " to 40960 elements")));
       EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("it has ", n)));
     }
   }
@@ -92,12 +92,14 @@ TEST(SoftmaxRingPlanTest, RefusesDevicesWithoutClustersOrRoomForTheRing) {
 
 TEST(SoftmaxRingPlanTest, PlansNeedNoWorkspaceAndMayBeReplayed) {
   for (const DataType type : kTypes) {
-    const auto plan =
-        RingPerColumnsRow().plan(Columns(type, {1, 16384, 4096}), {.device = &MadeUpH200()});
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ((*plan)->traits().variant, 0);
-    EXPECT_EQ((*plan)->traits().workspace_bytes, 0u);
-    EXPECT_TRUE((*plan)->traits().may_be_replayed);
+    for (const int64_t n : {4096, 16384}) {  // panels of 64 and of 32 columns
+      const auto plan = RingPerColumnsRow().plan(Columns(type, {1, n, (int64_t{1} << 26) / n}),
+                                                 {.device = &MadeUpH200()});
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_EQ((*plan)->traits().variant, n == 4096 ? 0 : 1);
+      EXPECT_EQ((*plan)->traits().workspace_bytes, 0u);
+      EXPECT_TRUE((*plan)->traits().may_be_replayed);
+    }
   }
 }
 

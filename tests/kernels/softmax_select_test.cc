@@ -476,26 +476,48 @@ TEST(SoftmaxColumnRingTest, ChunksAreBoxesAndTheRingHasRoom) {
 
 struct RingChoice {
   int64_t n;
+  int64_t lanes;
   size_t bytes;
   ColumnRingPlan plan;
 };
 
 constexpr RingChoice kRingChoices[] = {
-    {2048, 2, {0, 2, 4, 256, 16}},    {2049, 2, {0, 4, 3, 171, 16}},
-    {4096, 2, {0, 4, 4, 256, 16}},    {4097, 2, {0, 8, 3, 171, 16}},
-    {8192, 2, {0, 8, 4, 256, 16}},    {8193, 2, {0, 16, 3, 171, 16}},
-    {16384, 2, {0, 16, 4, 256, 16}},  {16385, 2, {0, 16, 5, 205, 16}},
-    {40960, 2, {0, 16, 10, 256, 16}}, {40961, 2, {0, 0, 0, 0, 0}},
-    {8193, 4, {0, 16, 5, 103, 8}},    {16384, 4, {0, 16, 8, 128, 8}},
-    {20480, 4, {0, 16, 10, 128, 8}},  {20481, 4, {1, 16, 6, 214, 16}},
-    {32768, 4, {1, 16, 8, 256, 16}},  {40960, 4, {1, 16, 10, 256, 16}},
-    {40961, 4, {1, 0, 0, 0, 0}},
+    // Columns for a few panels.
+    {2048, 64, 2, {1, 2, 4, 256, 16}},
+    {2049, 64, 2, {1, 4, 3, 171, 16}},
+    {4096, 64, 2, {1, 4, 4, 256, 16}},
+    {4097, 64, 2, {1, 8, 3, 171, 16}},
+    {8192, 64, 2, {1, 8, 4, 256, 16}},
+    {8193, 64, 2, {1, 16, 3, 171, 16}},
+    {16384, 64, 2, {1, 16, 4, 256, 16}},
+    {16385, 64, 2, {1, 16, 5, 205, 16}},
+    {40960, 64, 2, {1, 16, 10, 256, 16}},
+    {40961, 64, 2, {1, 0, 0, 0, 0}},
+    {8193, 64, 4, {1, 16, 5, 103, 8}},
+    {16384, 64, 4, {1, 16, 8, 128, 8}},
+    {20480, 64, 4, {1, 16, 10, 128, 8}},
+    {20481, 64, 4, {2, 16, 6, 214, 16}},
+    {32768, 64, 4, {2, 16, 8, 256, 16}},
+    {40960, 64, 4, {2, 16, 10, 256, 16}},
+    {40961, 64, 4, {2, 0, 0, 0, 0}},
+    // 8 clusters of 16 blocks: 127 and 128 panels of the widest.
+    {8192, 127 * 8, 2, {1, 8, 4, 256, 254}},
+    {8192, 128 * 8, 2, {0, 16, 4, 128, 128}},
+    {4096, 127 * 16, 4, {1, 8, 4, 128, 254}},
+    {4096, 128 * 16, 4, {0, 16, 4, 64, 128}},
+    // 8 chunks of them for each block, and 9.
+    {16384, 4096, 2, {0, 16, 8, 128, 512}},
+    {16385, 4096, 2, {1, 16, 5, 205, 1024}},
+    {8192, 4096, 4, {0, 16, 8, 64, 256}},
+    {8193, 4096, 4, {1, 16, 5, 103, 512}},
 };
 
 TEST(SoftmaxColumnRingTest, ChoicesChangeAtTheirThresholds) {
   for (const RingChoice& choice : kRingChoices) {
-    SCOPED_TRACE(::testing::Message() << choice.n << " of " << choice.bytes);
-    const ColumnRingPlan plan = PlanColumnRing(choice.bytes, {1, choice.n, 64});
+    SCOPED_TRACE(::testing::Message()
+                 << choice.n << " x " << choice.lanes << " of " << choice.bytes);
+    const ColumnRingPlan plan =
+        PlanColumnRing(choice.bytes, {1, choice.n, choice.lanes}, kH200Multiprocessors);
     EXPECT_EQ(plan.variant, choice.plan.variant);
     EXPECT_EQ(plan.blocks, choice.plan.blocks);
     EXPECT_EQ(plan.chunks, choice.plan.chunks);
