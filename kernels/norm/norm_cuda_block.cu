@@ -19,10 +19,12 @@ namespace {
 
 template <typename T, int kShape, bool kVectors>
 struct BlockTiling {
-  static constexpr int kThreads = kBlockShapes[kShape].threads;
-  static constexpr int kResident = kBlockShapes[kShape].resident;
+  static constexpr RowShape kRow = kBlockShapes[kShape];
+  static constexpr int kThreads = kRow.threads;
+  static constexpr int kResident = kRow.resident;
   static constexpr int kWidth = kVectors ? WidestVector(sizeof(T)) : 1;
-  using HeldRow = Held<T, kWidth, kBlockShapes[kShape].elements / kWidth, kThreads>;
+  using HeldRow = Held<T, kWidth, kRow.elements / kWidth, kThreads>;
+  static constexpr bool kPastL1 = kRow.at_once() * sizeof(T) > kL1BytesAtOnce;
 };
 
 template <int kThreads>
@@ -61,9 +63,8 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
   cuda::LetNextKernelBegin();
   if (row >= tensors.rows) return;
   HeldRow held;
-  held.Take(
-      HeldRow::template Fetch</*kReadOnce=*/true>(tensors.x + row * tensors.n, thread, vectors),
-      thread, vectors);
+  held.Take(HeldRow::template Fetch<Tiling::kPastL1>(tensors.x + row * tensors.n, thread, vectors),
+            thread, vectors);
   if (thread == 0) {
     const int64_t row_bytes = tensors.n * static_cast<int64_t>(sizeof(T));
     cuda::RowAhead{row + ahead, tensors.rows, row_bytes}.Prefetch(tensors.x);
@@ -75,8 +76,9 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
     held.Multiply(scale.factor);
     moments = MomentsOf<T>(held, {vectors, n, centered}, &shared);
   }
-  held.Store({tensors.weight, tensors.bias, tensors.y + row * tensors.n, thread, vectors},
-             {moments.mean, ReciprocalOf(moments.squares, n, scale.epsilon)});
+  held.template Store<Tiling::kPastL1>(
+      {tensors.weight, tensors.bias, tensors.y + row * tensors.n, thread, vectors},
+      {moments.mean, ReciprocalOf(moments.squares, n, scale.epsilon)});
 }
 
 constexpr int kVariantCount = 2 * std::size(kBlockShapes);

@@ -23,7 +23,7 @@ class Held {
 
   // Loads alone, to be issued before any is used. Past the end of the row nothing is read.
   // `first` is the thread's first vector, of `vectors` in the row.
-  template <bool kReadOnce>
+  template <bool kPastL1>
   static __device__ Fetched Fetch(const T* x, int first, int vectors) {
     WARPCALL_DEVICE_CHECK(first >= 0 && vectors <= kVectors * kThreads);
     Fetched fetched;
@@ -32,7 +32,7 @@ class Held {
       const int v = first + i * kThreads;
       if (v < vectors) {
         fetched.vectors[i] =
-            kReadOnce ? VectorOf::LoadAwaited(x + v * kWidth) : VectorOf::Load(x + v * kWidth);
+            kPastL1 ? VectorOf::LoadAwaited(x + v * kWidth) : VectorOf::Load(x + v * kWidth);
       }
     }
     return fetched;
@@ -145,9 +145,11 @@ class Held {
     int vectors;
   };
 
-  // Loads weight and bias as each vector is stored: registers hold one row, not three.
+  // Loads weight and bias as each vector is stored: registers hold one row, not three. `kPastL1`:
+  // stores leave L2 first, as Fetch's loads pass L1.
+  template <bool kPastL1>
   __device__ void Store(const Target& to, const Normalizer& normalizer) const {
-    StoreWith(
+    StoreWith<kPastL1>(
         to, normalizer, [&](int i) { return At(to.weight, to.first, i); },
         [&](int i) { return At(to.bias, to.first, i); });
   }
@@ -155,7 +157,7 @@ class Held {
   // Stores with weight and bias that several rows share.
   __device__ void Store(const Target& to, const Normalizer& normalizer, const Fetched& weight,
                         const Fetched& bias) const {
-    StoreWith(
+    StoreWith</*kPastL1=*/true>(
         to, normalizer, [&](int i) { return weight.vectors[i]; },
         [&](int i) { return bias.vectors[i]; });
   }
@@ -167,7 +169,7 @@ class Held {
 
   // y = (value - mean) x reciprocal x weight + bias. The last two in one instruction: the product
   // alone may overflow where the sum does not.
-  template <typename Weight, typename Bias>
+  template <bool kPastL1, typename Weight, typename Bias>
   __device__ void StoreWith(const Target& to, const Normalizer& normalizer, const Weight& weight_of,
                             const Bias& bias_of) const {
     const auto [mean, reciprocal] = normalizer;
@@ -188,7 +190,11 @@ class Held {
 #pragma unroll
         for (int e = 0; e < kWidth; ++e) result[e] = values[i][e] * reciprocal * weight[e];
       }
-      VectorOf::Pack(result).StoreStreaming(to.y + v * kWidth);
+      if constexpr (kPastL1) {
+        VectorOf::Pack(result).StoreStreaming(to.y + v * kWidth);
+      } else {
+        VectorOf::Pack(result).Store(to.y + v * kWidth);
+      }
     }
   }
 };

@@ -95,7 +95,8 @@ __device__ DoubleSums SumOfLanes(DoubleSums x) {
 }
 
 // True where the double units do half of what float's do. On other GPUs they do 1/64.
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000)
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000)
 inline constexpr bool kHasFastDouble = true;
 #else
 inline constexpr bool kHasFastDouble = false;

@@ -37,16 +37,15 @@ struct Pass {
   }
 
   // Loads the thread's elements of a step, x factor; returns the step's number of vectors.
-  template <bool kReadOnce>
+  template <bool kPastL1>
   __device__ int Load(int64_t step, float factor, Step* held) const {
     const int64_t begin = step * Tiling::kElements;
     const int64_t left = tensors.n - begin;
     const int vectors =
         static_cast<int>(left < Tiling::kElements ? left : Tiling::kElements) / Tiling::kWidth;
     const int thread = static_cast<int>(threadIdx.x);
-    held->Take(
-        Step::template Fetch<kReadOnce>(tensors.x + row * tensors.n + begin, thread, vectors),
-        thread, vectors);
+    held->Take(Step::template Fetch<kPastL1>(tensors.x + row * tensors.n + begin, thread, vectors),
+               thread, vectors);
     held->Multiply(factor);
     return vectors;
   }
@@ -56,7 +55,7 @@ struct Pass {
     Part part = {0, 0, 0};
     for (int64_t step = 0; step < steps(); ++step) {
       Step held;
-      const int vectors = Load</*kReadOnce=*/false>(step, factor, &held);
+      const int vectors = Load</*kPastL1=*/false>(step, factor, &held);
       part =
           Merge(part, held.PartOf(static_cast<int>(threadIdx.x), vectors, tensors.bias != nullptr));
     }
@@ -67,7 +66,7 @@ struct Pass {
     float largest = 0;
     for (int64_t step = 0; step < steps(); ++step) {
       Step held;
-      Load</*kReadOnce=*/false>(step, 1, &held);
+      Load</*kPastL1=*/false>(step, 1, &held);
       largest = fmaxf(largest, held.Largest());
     }
     return largest;
@@ -76,12 +75,13 @@ struct Pass {
   __device__ void Write(float factor, float mean, float reciprocal) const {
     for (int64_t step = steps() - 1; step >= 0; --step) {
       Step held;
-      const int vectors = Load</*kReadOnce=*/true>(step, factor, &held);
+      const int vectors = Load</*kPastL1=*/true>(step, factor, &held);
       const int64_t begin = step * Tiling::kElements;
       const T* const bias = tensors.bias == nullptr ? nullptr : tensors.bias + begin;
-      held.Store({tensors.weight + begin, bias, tensors.y + row * tensors.n + begin,
-                  static_cast<int>(threadIdx.x), vectors},
-                 {mean, reciprocal});
+      held.template Store</*kPastL1=*/true>(
+          {tensors.weight + begin, bias, tensors.y + row * tensors.n + begin,
+           static_cast<int>(threadIdx.x), vectors},
+          {mean, reciprocal});
     }
   }
 };

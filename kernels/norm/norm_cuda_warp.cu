@@ -63,13 +63,13 @@ __global__ void __launch_bounds__(kWarpsPerBlock * 32) WarpPerRow(RowTensors<T> 
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const int64_t at = row_of(i) < tensors.rows ? row_of(i) * tensors.n : 0;
-    fetched[i] = HeldRow::template Fetch</*kReadOnce=*/true>(tensors.x + at, lane, present(i));
+    fetched[i] = HeldRow::template Fetch</*kPastL1=*/true>(tensors.x + at, lane, present(i));
   }
   typename HeldRow::Fetched weight;
   typename HeldRow::Fetched bias;
   if constexpr (kRows > 1) {
-    weight = HeldRow::template Fetch</*kReadOnce=*/false>(tensors.weight, lane, vectors);
-    if (centered) bias = HeldRow::template Fetch</*kReadOnce=*/false>(tensors.bias, lane, vectors);
+    weight = HeldRow::template Fetch</*kPastL1=*/false>(tensors.weight, lane, vectors);
+    if (centered) bias = HeldRow::template Fetch</*kPastL1=*/false>(tensors.bias, lane, vectors);
   }
   HeldRow held[kRows];
   Moments moments[kRows];

@@ -23,6 +23,7 @@ struct BlockTiling {
   static constexpr int kWidth = WidestVector(sizeof(T));
   static constexpr int kVectors = kElements / kWidth;
   static constexpr bool kAligned = kAlignedIn;
+  static constexpr bool kPastL1 = kRow.at_once() * sizeof(T) > kL1BytesAtOnce;
   static_assert(kElements % kWidth == 0 && kElements <= kHeldElementsMax);
   static_assert(kThreads % kWarpThreads == 0 && kThreads <= 1024);
 };
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kRow.resident)
   cuda::LetNextKernelBegin();
   if (row >= tensor.rows) return;
   Held<T, Tiling::kWidth, Tiling::kVectors, Tiling::kThreads, Tiling::kAligned> held;
-  held.template Load</*kReadOnce=*/true>(window, thread);
+  held.template Load<Tiling::kPastL1>(window, thread);
   if (Tiling::kRow.ahead > 0 && thread == 0) {
     const int64_t row_bytes = tensor.n * static_cast<int64_t>(sizeof(T));
     cuda::RowAhead{row + ahead, tensor.rows, row_bytes}.Prefetch(tensor.x);

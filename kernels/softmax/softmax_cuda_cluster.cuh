@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
   cuda::AwaitKernelAhead();
   cuda::LetNextKernelBegin();
   const typename HeldPart::Fetched fetched =
-      HeldPart::template Fetch</*kReadOnce=*/true>(window, thread);
+      HeldPart::template Fetch</*kPastL1=*/true>(window, thread);
   cuda::SyncCluster();
   cuda::ClusterExchange exchange(&shared.exchange);
   HeldPart held;

@@ -51,7 +51,7 @@ struct HeldColumns {
   float value[Tiling::kAxis][kWidth];
 
   // Elements first, first + step, ... < n; x is that of index 0.
-  template <bool kReadOnce>
+  template <bool kPastL1>
   __device__ void Load(const T* x, int64_t first, const ColumnTensor<T>& tensor) {
     Vector raw[Tiling::kAxis];
 #pragma unroll
@@ -59,7 +59,7 @@ struct HeldColumns {
       const int64_t j = first + i * tensor.tile.slices;
       if (j < tensor.shape.n) {
         const T* const at = x + j * tensor.shape.lanes * kWidth;
-        raw[i] = kReadOnce ? Vector::LoadStreaming(at) : Vector::Load(at);
+        raw[i] = kPastL1 ? Vector::LoadStreaming(at) : Vector::Load(at);
       } else {
         float nothing[kWidth];
 #pragma unroll
@@ -119,7 +119,7 @@ __device__ void Reduce(const ColumnTensor<T>& tensor, const Slice& slice,
 #pragma unroll
   for (int k = 0; k < Tiling::kWidth; ++k) part[k] = {kLowest, 0};
   for (int64_t j = slice.first; j < slice.n; j += slice.step) {
-    held->template Load</*kReadOnce=*/Tiling::kHolds>(tensor.x + slice.offset, j, tensor);
+    held->template Load</*kPastL1=*/Tiling::kHolds>(tensor.x + slice.offset, j, tensor);
 #pragma unroll
     for (int k = 0; k < Tiling::kWidth; ++k) {
       const float max = fmaxf(part[k].max, held->Max(k));
@@ -139,7 +139,7 @@ __device__ void Write(const ColumnTensor<T>& tensor, const Slice& slice,
   int64_t j = slice.first + (slice.n - 1 - slice.first) / slice.step * slice.step;
   for (; j >= slice.first; j -= slice.step) {
     HeldColumns<T, Tiling> held;
-    held.template Load</*kReadOnce=*/true>(tensor.x + slice.offset, j, tensor);
+    held.template Load</*kPastL1=*/true>(tensor.x + slice.offset, j, tensor);
 #pragma unroll
     for (int k = 0; k < Tiling::kWidth; ++k) held.Exponentiate(k, column[k].max);
     held.Store(tensor.y + slice.offset, j, tensor, scale);

@@ -46,7 +46,7 @@ __device__ void RowsInWarps(const RowTensor<T>& tensor) {
   cuda::LetNextKernelBegin();
 #pragma unroll
   for (int i = 0; i < kRows; ++i)
-    fetched[i] = HeldRow::template Fetch</*kReadOnce=*/true>(windows[i], lane);
+    fetched[i] = HeldRow::template Fetch</*kPastL1=*/true>(windows[i], lane);
   // Also keeps the compiler from beginning with the first row before it asked for the others.
   if (warp * (Tiling::kRowsPerStep * kRows) >= tensor.rows) return;
   HeldRow held[kRows];

@@ -29,12 +29,12 @@ constexpr int kStepVectors = TwoPassStepVectors(sizeof(T));
 static_assert(kChunkVectorsMax + kStepVectors<float> < INT32_MAX / WidestVector(2));
 
 // Maximum and sum of the thread's elements of the window.
-template <bool kAligned, bool kReadOnce, typename T>
+template <bool kAligned, bool kPastL1, typename T>
 __device__ MaxSum Reduce(const Window<T>& window) {
   MaxSum part{kLowest, 0};
   for (int v = threadIdx.x; v < window.vectors; v += kStepVectors<T>) {
     Step<T, kAligned> step;
-    step.template Load<kReadOnce>(window, v);
+    step.template Load<kPastL1>(window, v);
     const float max = fmaxf(part.max, step.Max());
     part = {max, part.sum * Exp(part.max - max) + step.Exponentiate(max)};
   }
@@ -49,7 +49,7 @@ __device__ void Write(const Window<T>& window, MaxSum row) {
   for (int i = steps - 1; i >= 0; --i) {
     const int v = i * kStepVectors<T> + static_cast<int>(threadIdx.x);
     Step<T, kAligned> step;
-    step.template Load</*kReadOnce=*/true>(window, v);
+    step.template Load</*kPastL1=*/true>(window, v);
     step.Exponentiate(row.max);
     step.Store(window, v, scale);
   }
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
   const int64_t row = BlockIndex();
   if (row >= tensor.rows) return;
   const Window<T> window = WholeRow<WidestVector(sizeof(T)), kAligned>(tensor, row);
-  const MaxSum part = Reduce<kAligned, /*kReadOnce=*/false>(window);
+  const MaxSum part = Reduce<kAligned, /*kPastL1=*/false>(window);
   Write<kAligned>(window, MergeOfBlock<kTwoPassThreads>(part, shared));
 }
 
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
   const int64_t block = BlockIndex();
   if (block >= tensor.rows * plan.chunks_per_row) return;
   const Window<T> window = WindowOf<kAligned>(tensor, plan, block);
-  const MaxSum part = Reduce<kAligned, /*kReadOnce=*/false>(window);
+  const MaxSum part = Reduce<kAligned, /*kPastL1=*/false>(window);
   const MaxSum chunk = MergeOfBlock<kTwoPassThreads>(part, shared);
   if (threadIdx.x == 0) parts[block] = chunk;
 }

@@ -90,12 +90,12 @@ struct Held {
   };
 
   // Issues the loads; Take waits for them.
-  template <bool kReadOnce>
+  template <bool kPastL1>
   static __device__ Fetched Fetch(const Window<T>& window, int first) {
     Fetched fetched;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i)
-      fetched.vectors[i] = FetchVector<kReadOnce>(window, first + i * kThreads);
+      fetched.vectors[i] = FetchVector<kPastL1>(window, first + i * kThreads);
     return fetched;
   }
 
@@ -108,9 +108,9 @@ struct Held {
     }
   }
 
-  template <bool kReadOnce>
+  template <bool kPastL1>
   __device__ void Load(const Window<T>& window, int first) {
-    Take(Fetch<kReadOnce>(window, first), window, first);
+    Take(Fetch<kPastL1>(window, first), window, first);
   }
 
   __device__ float Max() const {
@@ -186,11 +186,11 @@ struct Held {
     return v == 0 || v == window.vectors - 1;
   }
 
-  template <bool kReadOnce>
+  template <bool kPastL1>
   static __device__ Vector FetchVector(const Window<T>& window, int v) {
     const T* const x = window.x + (window.start + static_cast<int64_t>(v) * kWidth);
     if (v < (kAligned ? window.vectors : window.whole))
-      return kReadOnce ? Vector::LoadAwaited(x) : Vector::Load(x);
+      return kPastL1 ? Vector::LoadAwaited(x) : Vector::Load(x);
     return FetchOutside(window, v);
   }
 
