@@ -348,7 +348,7 @@ TEST_F(RoundsTest, ASettledRunTimesRowsAtTheClockThatStays) {
     EXPECT_EQ(result.settled_power_watts(), 700);
     EXPECT_GT(result.settled_temperature_celsius(), 45);
     EXPECT_NEAR(result.energy_joules(), (i + 1) * 0.7, 0.01);
-    // Two turns of 3 s, by samples of 200 us: this device records nothing.
+    // Two turns of 3 s.
     EXPECT_NEAR(static_cast<double>(result.iterations() * result.launches_per_iteration()) *
                     result.median_ns(),
                 6e9, 0.1e9);
