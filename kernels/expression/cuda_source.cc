@@ -362,7 +362,7 @@ class Writer {
     return false;
   }
 
-  // What elements that are divided by `value` are multiplied by.
+  // Returns the factor that stands for a division of elements by `value`.
   std::string Divisor(const std::string& value) const {
     return absl::StrCat(IsQuick() ? "(1.0f / " : "DivisorOf(", value, ")");
   }

@@ -1,4 +1,4 @@
-// The most runs that a request to inspect a kernel may ask for.
+// Limits and names of what a request to inspect a kernel may ask for.
 #pragma once
 
 namespace warpcall {
@@ -7,5 +7,9 @@ namespace warpcall {
 inline constexpr int kBenchmarkIterationsMax = 100'000;
 // Iterations of a Profile.
 inline constexpr int kProfileIterationsMax = 1'000;
+
+// Values of BenchmarkRequest.method.
+inline constexpr char kBenchmarkBurst[] = "burst";
+inline constexpr char kBenchmarkSettled[] = "settled";
 
 }  // namespace warpcall

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/candidate.h"
 #include "server/inspect/conditions_seen.h"
@@ -94,7 +95,7 @@ class Run {
     for (size_t i = 0; i < candidates_.size(); ++i) Name(plan.rows[i], &candidates_[i]);
     const DeviceProperties& properties = device_->properties();
     response_.set_device(properties.name);
-    response_.set_method(plan.settled ? "settled" : "burst");
+    response_.set_method(plan.settled ? kBenchmarkSettled : kBenchmarkBurst);
     stamp().set_device_description(properties.description);
     stamp().set_seed(plan.seed);
     stamp().set_started_unix_ns(absl::ToUnixNanos(absl::Now()));

@@ -23,8 +23,6 @@ namespace {
 
 constexpr int kWarmupDefault = 10;
 constexpr int kIterationsDefault = 100;
-constexpr char kBurst[] = "burst";
-constexpr char kSettled[] = "settled";
 constexpr int64_t kTimeoutNsMax = 3'600'000'000'000;
 // A call keeps one part in kAnswerShare of its time for the answer.
 constexpr int64_t kAnswerShare = 10;
@@ -202,13 +200,13 @@ inspect::BenchmarkPlan ToPlan(const v1::BenchmarkRequest& request, const Checked
   plan.seed = request.seed();
   plan.max_noise = request.max_noise();
   plan.timeout_ns = request.timeout_ns();
-  plan.settled = request.method() == kSettled;
+  plan.settled = request.method() == kBenchmarkSettled;
   return plan;
 }
 
 absl::Status CheckMethod(const v1::BenchmarkRequest& request) {
-  if (request.method() != kSettled) {
-    if (request.method().empty() || request.method() == kBurst) return absl::OkStatus();
+  if (request.method() != kBenchmarkSettled) {
+    if (request.method().empty() || request.method() == kBenchmarkBurst) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("method is \"", absl::CEscape(request.method()),
                                                    "\"; it must be burst or settled"));
   }

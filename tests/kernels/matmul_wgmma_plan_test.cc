@@ -97,7 +97,7 @@ TEST(TiledPlanTest, OperandsAlongKAreTurnedIfEachElementMeetsManyOfTheOther) {
   EXPECT_EQ(copied({kFew, 20}, {kMany, 20}, false, true), 0u);
   EXPECT_EQ(copied({kMany, 20}, {kFew, 20}, false, true), 0u);
   EXPECT_EQ(copied({2, kMany, 20}, {2, 20, kMany}, false, false), 0u) << "several matrices";
-  // What ran can be named.
+  // Each plan names the variant that it runs.
   EXPECT_EQ(FloatTilingOf(along_k, both.variant).workspace_bytes(), both.workspace_bytes());
   EXPECT_GT(
       FloatTilingOf(FloatProductOf({8, 20}, {8, 20}, false, true), both.variant).workspace_bytes(),

@@ -164,7 +164,7 @@ struct BenchOptions {
                  "Take samples of all rows in turn (burst), or run each row until the clock has "
                  "settled and time it for 6 s (settled), with clock, power and energy; default: "
                  "burst")
-            .OneOf({"burst", "settled"})
+            .OneOf({kBenchmarkBurst, kBenchmarkSettled})
             .Excludes(samples)
             .Excludes(max_noise)
             .Excludes(timeout);

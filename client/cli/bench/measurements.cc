@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/common/input_file.h"
 #include "client/cli/common/output.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
@@ -120,7 +121,7 @@ absl::Status Read(const json& value, Measurements* all) {
   for (auto& [name, device] : all->devices) {
     device.host = host;
     device.client_version = client_version;
-    device.method = method.empty() ? "burst" : method;
+    device.method = method.empty() ? kBenchmarkBurst : method;
     if (device.stamp.server_version().empty()) device.stamp.set_server_version(server_version);
   }
   return absl::OkStatus();

@@ -24,7 +24,7 @@ struct Conditions {
   std::string host = "";
   std::string device = "";  // "cuda:0"
   std::string client_version = "";
-  std::string method = "";  // "settled"
+  std::string method = "";  // kBenchmarkBurst or kBenchmarkSettled
   // Merges the points' stamps: texts and the start from the first point that has them, the least
   // and the largest clock, and the reasons and dropped samples of all points.
   client::RunStamp stamp = {};

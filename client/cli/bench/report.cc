@@ -19,6 +19,7 @@
 #include "client/cli/common/command.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/table.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/pinned_name.h"
 
 namespace warpcall::cli {
@@ -62,8 +63,6 @@ std::string VersusBest(const BenchmarkResult& result, double best_ns) {
   return absl::StrFormat("%s%.2f", is_exact ? "" : "~", result.median_ns() / best_ns);
 }
 
-constexpr char kSettled[] = "settled";
-
 // Clock, power and energy of a row in a settled run, and its arithmetic in one cycle; "-" if
 // unknown.
 std::vector<std::string> LoadCells(const BenchmarkResult& result) {
@@ -98,7 +97,7 @@ std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& r
     cells.push_back(ShareCell(result.flops_per_second() / point.report.flops_ceiling()));
   cells.push_back(result.checked_elements() > 0 ? absl::StrFormat("%.1e", result.relative_error())
                                                 : "-");
-  if (point.report.method() == kSettled)
+  if (point.report.method() == kBenchmarkSettled)
     for (std::string& cell : LoadCells(result)) cells.push_back(std::move(cell));
   if (AnyHasOccupancy(point.report))
     cells.push_back(ShareCell(result.launch().theoretical_occupancy()));
@@ -111,7 +110,7 @@ Table PointTable(const BenchPoint& point) {
                                         ">B/s",           ">%COPY",  ">FLOP/s"};
   if (point.report.flops_ceiling() > 0) columns.push_back(">%MADD");
   columns.push_back(">ERROR");
-  if (point.report.method() == kSettled)
+  if (point.report.method() == kBenchmarkSettled)
     columns.insert(columns.end(), {">MHz", ">W", ">mJ", ">FLOP/CYCLE"});
   if (AnyHasOccupancy(point.report)) columns.push_back(">OCC");
   columns.push_back(">VS BEST");
@@ -300,8 +299,8 @@ json ResultValues(const BenchPoint& point, const client::BenchmarkResult& result
             {"predicted_ns", OrNull(result.predicted_ns())}};
   json values = ToJson(point, result);
   values["predicted_ns"] = nullptr;
-  for (const char* const name : {"settled_clock_mhz", "settled_power_watts",
-                                 "settled_temperature_celsius", "energy_joules"})
+  for (const char* const name :
+       {"settled_clock_mhz", "settled_power_watts", "settled_temperature_celsius", "energy_joules"})
     if (values[name] == 0) values[name] = nullptr;
   if (result.checked_elements() == 0) values["relative_error"] = values["max_error"] = nullptr;
   values.update(json(values["launch"]));
@@ -364,7 +363,7 @@ int64_t SamplesAsked(const client::BenchmarkCall& call) {
 
 bool IsCut(const client::BenchmarkCall& call, const BenchmarkResult& result) {
   const bool exact_enough = call.max_noise > 0 && result.noise() <= call.max_noise;
-  if (call.method == kSettled) return false;
+  if (call.method == kBenchmarkSettled) return false;
   return result.error().empty() && !exact_enough && result.iterations() < SamplesAsked(call);
 }
 

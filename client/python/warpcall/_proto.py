@@ -374,8 +374,8 @@ class BenchmarkResult:
     predicted_ns: float = field(23, "double")
     """Set for a row that was skipped as too slow; error says how to time it anyway."""
     settled_clock_mhz: float = field(24, "double")
-    """Of a settled run on a GPU, while the row was timed: the median clock, mean power, highest
-    temperature, and the GPU's energy for one launch. 0: unknown."""
+    """A settled run on a GPU measures these while it times the row: the median clock, mean power,
+    highest temperature, and the GPU's energy for one launch. 0: unknown."""
     settled_power_watts: float = field(25, "double")
     settled_temperature_celsius: int = field(26, "int32")
     energy_joules: float = field(27, "double")
