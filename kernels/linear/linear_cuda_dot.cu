@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(matmul::kDotThreads, (matmul::kDotBlocks<T, Ad
     arguments.b = given.a;
   }
   constexpr int kOutputs = matmul::DotWalk<Adjacent::kDepth, kWidth>::kOutputs;
-  const matmul::BlockShare share = matmul::ShareOfBlock<kOutputs, 1>(arguments);
+  const matmul::BlockShare share = matmul::ShareOfBlock<kOutputs, 1>(arguments, blockIdx.x);
   matmul::DotAlongRows<T, kWidth>(arguments, share, OutputFinish<T, kXIsVector>{finish});
 }
 

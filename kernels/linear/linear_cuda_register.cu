@@ -25,7 +25,8 @@ absl::StatusOr<matmul::Tiling> TilingOf(const Problem& product, const DeviceProp
       {.variants = kVariants,
        .shared_bytes = matmul::RegisterRingBytes,
        .products_per_cycle = matmul::FloatProductsPerCycle(device),
-       .turns = true},
+       .turns = true,
+       .shares = true},
       device);
 }
 

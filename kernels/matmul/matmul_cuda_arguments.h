@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/matmul/matmul_cuda_runs.h"
+
 namespace warpcall::matmul {
 
 // The batch dimensions of Shape (matmul.h), slowest first. The output's matrices are adjacent, in
@@ -31,6 +33,9 @@ struct Arguments {
   uint32_t splits;
   uint32_t tiles_m;
   uint32_t tiles_n;
+  uint32_t whole;  // blocks that have a tile, or a split of it, to themselves
+  Runs runs;       // of the other blocks, which share the last tiles
+  void* left;      // their LeftSums
   BatchWalk batch;
 };
 

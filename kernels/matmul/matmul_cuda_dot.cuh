@@ -154,7 +154,7 @@ template <typename T, Adjacent kAdjacent, int kWidth>
 __global__ void __launch_bounds__(kDotThreads, (kDotBlocks<T, kAdjacent>))
     DotPerOutput(const __grid_constant__ Arguments arguments) {
   using Walk = DotWalk<kAdjacent, kWidth>;
-  const BlockShare share = ShareOfBlock<Walk::kOutputs, 1>(arguments);
+  const BlockShare share = ShareOfBlock<Walk::kOutputs, 1>(arguments, blockIdx.x);
   if constexpr (kAdjacent == Adjacent::kDepth) {
     DotAlongRows<T, kWidth>(arguments, share, NoFinish{});
   } else {

@@ -332,7 +332,7 @@ struct MmaKernel {
   // REQUIRES: with a finish the ring has a float for every output of the tile.
   template <typename Finish>
   __device__ static void Run(uint32_t ring, const Arguments& arguments, const Finish& finish) {
-    const BlockShare share = ShareOfBlock<kTile.m, kTile.n>(arguments);
+    const BlockShare share = ShareOfBlock<kTile.m, kTile.n>(arguments, blockIdx.x);
     Sums sums = {};
     WARPCALL_DEVICE_CHECK(share.k_begin < share.k_end);
     const Source<T> a{.data = static_cast<const T*>(arguments.a) + share.a,

@@ -38,6 +38,25 @@ __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
+// Returns how many threads of the grid have drawn from the same counter before.
+__device__ inline uint32_t DrawNumber(uint32_t* counter) { return atomicAdd(counter, 1u); }
+
+// Raises a flag in global memory. Whoever sees it raised sees what this thread's warp has written
+// before its last __syncwarp().
+__device__ inline void RaiseFlag(uint32_t* flag) {
+  asm volatile("st.release.gpu.global.u32 [%0], 1;\n" ::"l"(flag) : "memory");
+}
+
+__device__ inline void AwaitFlag(const uint32_t* flag) {
+  uint32_t is_raised;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(is_raised) : "l"(flag) : "memory");
+  } while (is_raised == 0);
+}
+
+// Loads past L1, which does not have what other blocks write meanwhile.
+__device__ inline float4 LoadFromL2(const float4* from) { return __ldcg(from); }
+
 __device__ inline void StoreShared16(uint32_t to, uint16_t value) {
   asm volatile("st.shared.u16 [%0], %1;\n" ::"r"(to), "h"(value) : "memory");
 }
@@ -48,6 +67,12 @@ __device__ inline void StoreShared32(uint32_t to, uint32_t value) {
 
 __device__ inline void StoreShared64(uint32_t to, float first, float second) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(first), "f"(second) : "memory");
+}
+
+__device__ inline uint32_t LoadShared32(uint32_t from) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(value) : "r"(from) : "memory");
+  return value;
 }
 
 __device__ inline uint16_t LoadShared16(uint32_t from) {

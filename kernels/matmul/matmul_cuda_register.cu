@@ -35,7 +35,8 @@ absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& 
                     {.variants = VariantsFor(type),
                      .shared_bytes = RegisterRingBytes,
                      .products_per_cycle = FloatProductsPerCycle(device),
-                     .turns = type == DataType::kFloat32},
+                     .turns = type == DataType::kFloat32,
+                     .shares = true},
                     device);
 }
 

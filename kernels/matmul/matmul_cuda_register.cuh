@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul_cuda_arguments.h"
+#include "kernels/matmul/matmul_cuda_left.cuh"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_share.cuh"
 #include "kernels/matmul/matmul_cuda_walk.cuh"
@@ -325,9 +326,37 @@ struct RegisterKernel {
     }
   }
 
+  using Left = LeftSums<kTile.threads(), kThreadM * kThreadN>;
+
+  // What a block multiplies before it stores. Of a tile that it shares: the steps that its run has
+  // there, from `begin` on, of the tile that begins at `tile` in the row of Runs.
+  struct Job {
+    BlockShare share;
+    bool is_shared;
+    uint32_t run;
+    uint32_t tile;
+    uint32_t begin;
+  };
+
+  // Leaves the sums of a part, unless it has the tile's first steps: then adds to them what the
+  // runs that have the others leave. False if it left them.
+  __device__ static bool LeaveOrAdd(const Arguments& arguments, const Job& job, Sums& sums) {
+    const Runs& runs = arguments.runs;
+    const Left left(arguments.left, runs.count, threadIdx.x);
+    if (job.begin > job.tile) {
+      left.Leave(job.run, &sums[0][0]);
+      return false;
+    }
+    for (uint32_t run = job.run + 1;
+         run < runs.count && runs.Begin(run) < job.tile + runs.tile_steps; ++run)
+      left.Add(run, &sums[0][0]);
+    return true;
+  }
+
   template <typename Finish>
-  __device__ static void Run(float* ring, const Arguments& arguments, const Finish& finish) {
-    const BlockShare share = ShareOfBlock<kTile.m, kTile.n>(arguments);
+  __device__ static void RunJob(float* ring, const Arguments& arguments, const Job& job,
+                                const Finish& finish) {
+    const BlockShare& share = job.share;
     const Source<T> a{.data = static_cast<const T*>(arguments.a) + share.a,
                       .stride = arguments.a_stride,
                       .outer = arguments.m};
@@ -340,6 +369,9 @@ struct RegisterKernel {
                 .b = SourceFrom<Variant::kB>(b, share.n, share.k_begin),
                 .depth = share.k_end - share.k_begin},
                sums);
+    if constexpr (kTile.may_share()) {
+      if (job.is_shared && !LeaveOrAdd(arguments, job, sums)) return;
+    }
     const Origin origin = OriginOfThread();
     const int64_t m = share.m + origin.m;
     const int64_t n = share.n + origin.n;
@@ -354,6 +386,55 @@ struct RegisterKernel {
     } else {
       StoreFinished(ring, sums, corner, finish.From(n));
     }
+  }
+
+  // What run `run` has of the tile that has step `begin` of the row, from that step on.
+  __device__ static Job JobOfRun(const Arguments& arguments, uint32_t run, uint32_t begin) {
+    const Runs& runs = arguments.runs;
+    const uint32_t tile = begin / runs.tile_steps;
+    Job job = {.share = ShareOfBlock<kTile.m, kTile.n>(arguments, arguments.whole + tile),
+               .is_shared = true,
+               .run = run,
+               .tile = tile * runs.tile_steps,
+               .begin = begin};
+    const int64_t k_end = int64_t{runs.Begin(run + 1) - job.tile} * kTile.depth;
+    job.share.k_begin = int64_t{begin - job.tile} * kTile.depth;
+    job.share.k_end = k_end < arguments.k ? k_end : arguments.k;
+    return job;
+  }
+
+  // The run that a block draws. It lies in the ring, which no warp has begun to fill.
+  __device__ static uint32_t DrawRun(float* ring, const Arguments& arguments) {
+    auto* const drawn = reinterpret_cast<uint32_t*>(ring);
+    if (threadIdx.x == 0) *drawn = Left::DrawRun(arguments.left, arguments.runs);
+    __syncthreads();
+    const uint32_t run = *drawn;
+    __syncthreads();
+    return run;
+  }
+
+  // Runs what a block has of its run: steps of two tiles at most.
+  template <typename Finish>
+  __device__ static void RunOwnRun(float* ring, const Arguments& arguments, const Finish& finish) {
+    const uint32_t run = DrawRun(ring, arguments);
+    const Runs& runs = arguments.runs;
+#pragma unroll 1
+    for (uint32_t begin = runs.Begin(run); begin < runs.Begin(run + 1);) {
+      RunJob(ring, arguments, JobOfRun(arguments, run, begin), finish);
+      begin = (begin / runs.tile_steps + 1) * runs.tile_steps;
+      __syncthreads();  // then nobody reads the ring any more
+    }
+  }
+
+  // A block has a tile or a split of it, or a run. Each has its own copy of the code: in one for
+  // both ptxas keeps fewer factors in the register cache.
+  template <typename Finish>
+  __device__ static void Run(float* ring, const Arguments& arguments, const Finish& finish) {
+    if constexpr (kTile.may_share()) {
+      if (blockIdx.x >= arguments.whole) return RunOwnRun(ring, arguments, finish);
+    }
+    RunJob(ring, arguments, {.share = ShareOfBlock<kTile.m, kTile.n>(arguments, blockIdx.x)},
+           finish);
   }
 };
 

@@ -39,12 +39,13 @@ struct BlockShare {
   int64_t k_end;
 };
 
-// Blocks count tiles first, then splits, then batches.
+// The share of block `index` of those that have a tile or a split of it. They count tiles first,
+// then splits, then batches.
 template <int kTileM, int kTileN>
-__device__ BlockShare ShareOfBlock(const Arguments& arguments) {
+__device__ BlockShare ShareOfBlock(const Arguments& arguments, uint32_t index) {
   const uint32_t tiles = arguments.tiles_m * arguments.tiles_n;
-  const TilePlace place = PlaceOf(blockIdx.x % tiles, arguments.tiles_m, arguments.tiles_n);
-  const uint32_t outer = blockIdx.x / tiles;
+  const TilePlace place = PlaceOf(index % tiles, arguments.tiles_m, arguments.tiles_n);
+  const uint32_t outer = index / tiles;
   const int64_t split = outer % arguments.splits;
   const int64_t batch = outer / arguments.splits;
   const BatchPlace at = PlaceOfBatch(arguments.batch, batch);

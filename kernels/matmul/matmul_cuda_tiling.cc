@@ -49,7 +49,8 @@ bool InVectors(const Matrix& matrix, const BatchWalk& walk, const int64_t (&stri
 
 Chip ChipOf(const TileSet& set, const DeviceProperties& device) {
   return {.multiprocessors = std::max(1, device.multiprocessors),
-          .products_per_cycle = set.products_per_cycle};
+          .products_per_cycle = set.products_per_cycle,
+          .shares = set.shares};
 }
 
 bool Fits(const TileSet& set, const Tile& tile, const DeviceProperties& device) {
@@ -201,7 +202,18 @@ PlanPtr PlanOfZeros(const Problem& problem) {
 size_t Tiling::copies_bytes() const { return a_turned.bytes() + b_turned.bytes(); }
 
 size_t Tiling::workspace_bytes() const {
-  return copies_bytes() + PartialBytes(SizeOf(arrangement.arguments), choice);
+  return copies_bytes() + PartialBytes(SizeOf(arrangement.arguments), choice) +
+         LeftBytes(arrangement.arguments.runs.count, tile.threads(), tile.m * tile.n);
+}
+
+size_t Tiling::left_flag_bytes() const {
+  return LeftFlagBytes(arrangement.arguments.runs.count, tile.threads());
+}
+
+absl::Status LowerFlags(void* flags, size_t bytes, const LaunchContext& context) {
+  if (bytes == 0) return absl::OkStatus();
+  return cuda::ToStatus(cudaMemsetAsync(flags, 0, bytes, static_cast<cudaStream_t>(context.stream)),
+                        "lowering flags");
 }
 
 int32_t Tiling::gpu_kernels() const {
@@ -236,6 +248,12 @@ absl::StatusOr<Tiling> MakeTiling(const Order& asked, const TileSet& set,
   tiling.shared_bytes = set.shared_bytes(tiling.tile);
   tiling.blocks = BlocksOf(tiling.tile, size, tiling.choice.splits);
   RETURN_IF_ERROR(CheckBlocks(tiling.tile, tiling.blocks));
+  const auto shared =
+      static_cast<uint32_t>(SharedTiles(tiling.tile, size, tiling.choice, ChipOf(set, device)));
+  arguments.whole = static_cast<uint32_t>(tiling.blocks) - shared;
+  arguments.runs = MakeRuns(shared, static_cast<uint32_t>(CeilDivide(size.k, tiling.tile.depth)),
+                            static_cast<uint32_t>(std::max(1, device.multiprocessors)));
+  tiling.blocks = int64_t{arguments.whole} + arguments.runs.count;
   arguments.splits = static_cast<uint32_t>(tiling.choice.splits);
   arguments.split_depth = tiling.choice.split_depth;
   arguments.tiles_m = static_cast<uint32_t>(CeilDivide(size.m, tiling.tile.m));

@@ -50,9 +50,13 @@ struct Tiling {
   size_t shared_bytes;  // dynamic, per block
 
   size_t copies_bytes() const;
-  size_t workspace_bytes() const;  // copies, then partial sums
+  size_t left_flag_bytes() const;
+  size_t workspace_bytes() const;  // copies, then partial sums or those that blocks leave
   int32_t gpu_kernels() const;
 };
+
+// Enqueues zeros for the flags of LeftSums, if there are any.
+absl::Status LowerFlags(void* flags, size_t bytes, const LaunchContext& context);
 
 // A tiled implementation in one data type.
 struct TileSet {
@@ -60,6 +64,7 @@ struct TileSet {
   size_t (*shared_bytes)(const Tile&);  // per block
   int32_t products_per_cycle;           // per multiprocessor, at the peak rate
   bool turns = false;                   // operands of float32 along k may be turned first
+  bool shares = false;                  // blocks may share tiles; see Runs
 };
 
 // The input of MakeTiling.

@@ -13,6 +13,7 @@
 #include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/vector.cuh"
+#include "kernels/matmul/matmul_cuda_left.cuh"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
 #include "kernels/matmul/matmul_cuda_wgmma_multiply.cuh"
@@ -37,6 +38,8 @@ struct WgmmaKernel {
   static constexpr int kAcross = Shape::kAcross;
   static constexpr int kSplits = Shape::kSplits;
   static constexpr int kConsumers = Shape::kConsumers;
+  static constexpr bool kMayShare = kTile.may_share();
+  using Left = LeftSums<kConsumers * 128, kTile.n / 2>;
   // Registers per thread, which warpgroups exchange: a launch gives each of 384 threads 168.
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
@@ -62,6 +65,35 @@ struct WgmmaKernel {
     const uint32_t rank = Shape::Rank();
     WARPCALL_DEVICE_CHECK(rank < kSplits, rank);
     return {arguments.of.steps * rank / kSplits, arguments.of.steps * (rank + 1) / kSplits};
+  }
+
+  // The steps of a tile that a cluster multiplies which shares the tile with others. Positions are
+  // those in the row of Runs.
+  struct Part {
+    uint32_t work;
+    uint32_t tile;   // where the tile begins
+    uint32_t begin;  // the steps
+    uint32_t end;
+  };
+
+  // Runs body(run, part) for both parts of the cluster's run, or the one that there is.
+  template <typename Body>
+  __device__ static void ForPartsOfRun(const Memory& memory, const WgmmaArguments& arguments,
+                                       const Body& body) {
+    const Runs& runs = arguments.of.runs;
+    if (runs.count == 0) return;
+    const uint32_t run = LoadShared32(memory.Run());
+    if (run >= runs.count) return;
+    const uint32_t end = runs.Begin(run + 1);
+#pragma unroll 1
+    for (uint32_t at = runs.Begin(run); at < end;) {
+      const uint32_t tile = at / runs.tile_steps;
+      const uint32_t tile_end = (tile + 1) * runs.tile_steps;
+      const Part part = {arguments.of.whole + tile, tile * runs.tile_steps, at,
+                         end < tile_end ? end : tile_end};
+      body(run, part);
+      at = part.end;
+    }
   }
 
   __device__ static void LoadA(const WgmmaArguments& arguments, const Place& place, int32_t k,
@@ -108,7 +140,7 @@ struct WgmmaKernel {
 
   // Stages whose b is copied before the kernel ahead ends; a follows when that has ended.
   __device__ static uint32_t StagesAhead(const WgmmaArguments& arguments) {
-    if (!arguments.of.b_is_settled || FirstWork() >= arguments.of.work) return 0;
+    if (!arguments.of.b_is_settled || FirstWork() >= arguments.of.whole) return 0;
     const Steps steps = StepsOf(arguments);
     const uint32_t count = steps.end - steps.begin;
     return count < kTile.stages ? count : kTile.stages;
@@ -127,28 +159,52 @@ struct WgmmaKernel {
     }
   }
 
-  // The thread that copies: a stage as soon as every warp that reads it, in all blocks of the
+  // A step's operands; the stage may have b.
+  struct Copied {
+    const Place& place;
+    uint32_t step;
+    bool has_b;
+  };
+
+  // Copies a step's operands as soon as every warp that reads the stage, in all blocks of the
   // cluster, is done with what was there.
+  __device__ static void ProduceStep(const Memory& memory, const WgmmaArguments& arguments,
+                                     const Copied& copied, Slot& slot) {
+    const uint32_t full = memory.Full(slot.index);
+    const uint32_t stage = memory.Stage(slot.index);
+    const auto k = static_cast<int32_t>(copied.step * kDepth);
+    if (!copied.has_b) {
+      WaitFor(memory.Empty(slot.index), slot.parity ^ 1);
+      ArriveExpecting(full, arguments.of.stage_bytes);
+      LoadB(arguments, copied.place, k, {stage + Shape::kBytesA, full});
+    }
+    LoadA(arguments, copied.place, k, {stage, full});
+    slot.Advance();
+  }
+
+  // The thread that copies.
   __device__ static void Produce(const Memory& memory, const WgmmaArguments& arguments) {
     Slot slot;
     uint32_t ahead = StagesAhead(arguments);
     const Steps steps = StepsOf(arguments);
-    for (uint32_t work = FirstWork(); work < arguments.of.work; work += NextWork()) {
+    for (uint32_t work = FirstWork(); work < arguments.of.whole; work += NextWork()) {
       const Place place = Shape::PlaceOfWork(arguments, work);
       for (uint32_t step = steps.begin; step < steps.end; ++step) {
-        const uint32_t full = memory.Full(slot.index);
-        const uint32_t stage = memory.Stage(slot.index);
-        const auto k = static_cast<int32_t>(step * kDepth);
-        if (ahead > 0) {
-          --ahead;
-        } else {
-          WaitFor(memory.Empty(slot.index), slot.parity ^ 1);
-          ArriveExpecting(full, arguments.of.stage_bytes);
-          LoadB(arguments, place, k, {stage + Shape::kBytesA, full});
-        }
-        LoadA(arguments, place, k, {stage, full});
-        slot.Advance();
+        const bool has_b = ahead > 0;
+        ahead -= has_b;
+        ProduceStep(memory, arguments, {place, step, has_b}, slot);
       }
+    }
+    if constexpr (kMayShare) {
+      ForPartsOfRun(memory, arguments, [&](uint32_t run, const Part& part) {
+        const Runs& runs = arguments.of.runs;
+        const Place place = Shape::PlaceOfWork(arguments, part.work);
+        const uint32_t first = runs.RunOf(part.tile);
+        for (uint32_t at = part.begin; at < part.end; ++at) {
+          const uint32_t step = runs.StepOfK(part.tile, first, run, at - runs.Begin(run));
+          ProduceStep(memory, arguments, {place, step, /*has_b=*/false}, slot);
+        }
+      });
     }
   }
 
@@ -254,6 +310,59 @@ struct WgmmaKernel {
     Release(memory, before);
   }
 
+  // Adds to the sums of a shared tile's first steps those of its others, or leaves those of others
+  // and returns false.
+  __device__ static bool GatherSums(const WgmmaArguments& arguments, uint32_t own, const Part& part,
+                                    Sums& sums) {
+    const Runs& runs = arguments.of.runs;
+    const Left left(arguments.left, runs.count * Shape::kBlocks, threadIdx.x - 128);
+    if (part.begin > part.tile) {
+      left.Leave(own * Shape::kBlocks + Shape::Rank(), sums);
+      return false;
+    }
+    for (uint32_t run = own + 1; run < runs.count && runs.Begin(run) < part.tile + runs.tile_steps;
+         ++run)
+      left.Add(run * Shape::kBlocks + Shape::Rank(), sums);
+    return true;
+  }
+
+  template <typename Finish>
+  struct Consumed {
+    const WgmmaArguments& arguments;
+    const Finish& finish;
+    uint32_t work;
+    uint32_t steps;
+  };
+
+  // Multiplies a tile's steps and, if gather(sums) does not say that others do it, stores its
+  // outputs.
+  template <typename Finish, typename Gather>
+  __device__ static void ConsumeTile(const Memory& memory, const Consumed<Finish>& tile, Slot& slot,
+                                     const Gather& gather) {
+    const WgmmaArguments& arguments = tile.arguments;
+    Sums sums;
+    typename Outputs::Bias bias;
+    if constexpr (Outputs::template kHasBias<Finish>)
+      Outputs::LoadBias(tile.finish, Shape::PlaceOfWork(arguments, tile.work).n, arguments.of.n,
+                        &bias);
+    if constexpr (Shape::kIsTurned) {
+      AccumulateTurned(memory, tile.steps, slot, sums);
+    } else {
+      Accumulate(memory, tile.steps, slot, sums);
+    }
+    if (!gather(sums)) return;
+    const typename Outputs::template Target<Finish> target = {
+        arguments, Shape::PlaceOfWork(arguments, tile.work), tile.finish, bias};
+    if constexpr (kSplits > 1) ClusterWait();
+    if constexpr (Outputs::kIsDirect) {
+      Outputs::StoreDirectly(memory, sums, target);
+    } else {
+      Outputs::Store(memory.Boxes(threadIdx.x / 32 - 4), sums, target);
+    }
+  }
+
+  // Whole tiles and shared ones have a copy of the code each: one for both took 11 instructions
+  // more a step, since what is the same for all threads did not stay in uniform registers.
   template <typename Finish>
   __device__ static void Consume(const Memory& memory, const WgmmaArguments& arguments,
                                  const Finish& finish) {
@@ -263,24 +372,14 @@ struct WgmmaKernel {
       if (threadIdx.x == 128)
         Outputs::ExpectSums(memory, arguments, Shape::PlaceOfWork(arguments, FirstWork()));
     }
-    for (uint32_t work = FirstWork(); work < arguments.of.work; work += NextWork()) {
-      Sums sums;
-      typename Outputs::Bias bias;
-      if constexpr (Outputs::template kHasBias<Finish>)
-        Outputs::LoadBias(finish, Shape::PlaceOfWork(arguments, work).n, arguments.of.n, &bias);
-      if constexpr (Shape::kIsTurned) {
-        AccumulateTurned(memory, steps.end - steps.begin, slot, sums);
-      } else {
-        Accumulate(memory, steps.end - steps.begin, slot, sums);
-      }
-      const typename Outputs::template Target<Finish> target = {
-          arguments, Shape::PlaceOfWork(arguments, work), finish, bias};
-      if constexpr (kSplits > 1) ClusterWait();
-      if constexpr (Outputs::kIsDirect) {
-        Outputs::StoreDirectly(memory, sums, target);
-      } else {
-        Outputs::Store(memory.Boxes(threadIdx.x / 32 - 4), sums, target);
-      }
+    for (uint32_t work = FirstWork(); work < arguments.of.whole; work += NextWork())
+      ConsumeTile<Finish>(memory, {arguments, finish, work, steps.end - steps.begin}, slot,
+                          [](Sums&) { return true; });
+    if constexpr (kMayShare) {
+      ForPartsOfRun(memory, arguments, [&](uint32_t run, const Part& part) {
+        ConsumeTile<Finish>(memory, {arguments, finish, part.work, part.end - part.begin}, slot,
+                            [&](Sums& sums) { return GatherSums(arguments, run, part, sums); });
+      });
     }
     if (!Outputs::kIsDirect && threadIdx.x % 32 == 0) WaitForStoresToRead<0>();
   }
@@ -295,6 +394,12 @@ struct WgmmaKernel {
       }
       if constexpr (kSplits > 1) InitBarrier(memory.Gathered(), 1);
       FenceBarrierInit();
+    }
+    if constexpr (kMayShare) {
+      if (threadIdx.x == 32 && Shape::Rank() == 0 && arguments.of.runs.count > 0) {
+        const uint32_t run = Left::DrawRun(arguments.left, arguments.of.runs);
+        for (uint32_t rank = 0; rank < Shape::kBlocks; ++rank) StoreAt(memory.Run(), rank, run);
+      }
     }
     // Blocks that send sums wait for this arrival; this block need not.
     if constexpr (kSplits > 1) ClusterArrive();

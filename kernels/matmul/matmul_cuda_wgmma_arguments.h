@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/matmul/matmul_cuda_arguments.h"
+#include "kernels/matmul/matmul_cuda_runs.h"
 
 namespace warpcall::matmul {
 
@@ -18,6 +19,8 @@ struct WgmmaGeometry {
   uint32_t tiles_m;
   uint32_t tiles_n;
   uint32_t work;        // tiles of clusters, in all batches
+  uint32_t whole;       // of them the first, which one cluster makes each
+  Runs runs;            // of the others, which all clusters share
   uint32_t group_rows;  // counted in clusters; see PlaceOf
   bool c_in_boxes;      // c's rows begin at multiples of 16 bytes
   bool b_is_settled;    // it may be read before the kernel ahead has ended
@@ -29,6 +32,7 @@ struct WgmmaArguments {
   CUtensorMap b;
   CUtensorMap c;  // unset unless c_in_boxes
   void* out;      // c
+  void* left;     // memory for sums that blocks leave to others; unset if no tile is shared
   WgmmaGeometry of;
 };
 

@@ -135,6 +135,14 @@ absl::Status SetGrid(const Size& size, const DeviceProperties& device, WgmmaTili
   geometry.tiles_m = static_cast<uint32_t>(CeilDivide(size.m, tile.m));
   geometry.tiles_n = static_cast<uint32_t>(CeilDivide(size.n, tile.n));
   geometry.work = static_cast<uint32_t>(work);
+  const Size halves = {.m = size.m,
+                       .n = size.n,
+                       .k = kWgmmaDepth * int64_t{geometry.steps},
+                       .batches = size.batches};
+  const auto shared =
+      static_cast<uint32_t>(WgmmaSharedTiles(tile, halves, std::max(1, device.multiprocessors)));
+  geometry.whole = geometry.work - shared;
+  geometry.runs = MakeRuns(shared, geometry.steps, static_cast<uint32_t>(clusters));
   geometry.group_rows = WgmmaGroupRows(tile);
   // The kernel's own requirement: a cluster that shares a tile has one, and a step for each block.
   WARPCALL_DCHECK(tile.splits() == 1 || (tiling->is_one_wave() &&
@@ -250,6 +258,8 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
                                   both[i]->copy == WgmmaCopy::kNone ? ends[i].from : ends[i].to,
                                   {both[i]->box_rows}, maps[i]));
   arguments.out = operands.outputs[0];
+  arguments.left = workspace + tiling.a.copy_bytes + tiling.b.copy_bytes;
+  RETURN_IF_ERROR(LowerFlags(arguments.left, tiling.flag_bytes(), context));
   if (arguments.of.c_in_boxes)
     RETURN_IF_ERROR(cuda::MakeMap(tiling.c, arguments.out, {kWgmmaBoxRows}, &arguments.c));
   return arguments;

@@ -52,7 +52,13 @@ struct WgmmaTiling {
     const bool both = a.copy == WgmmaCopy::kPadded && b.copy == WgmmaCopy::kPadded;
     return 1 + (a.copy_bytes > 0) + (b.copy_bytes > 0) - both;
   }
-  size_t workspace_bytes() const { return a.copy_bytes + b.copy_bytes; }
+  // Blocks that share tiles.
+  uint32_t sharing() const { return geometry.runs.count * static_cast<uint32_t>(tile.blocks); }
+  size_t flag_bytes() const { return LeftFlagBytes(sharing(), tile.consumers() * 128); }
+  size_t left_bytes() const {
+    return LeftBytes(sharing(), tile.consumers() * 128, tile.m * tile.n);
+  }
+  size_t workspace_bytes() const { return a.copy_bytes + b.copy_bytes + left_bytes(); }
   cuda::Grid grid() const {
     return {.blocks = dim3(blocks),
             .threads = dim3(static_cast<unsigned>(tile.threads())),
@@ -79,8 +85,9 @@ absl::Status CheckWgmmaArchitecture(absl::string_view row, const DevicePropertie
 absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
                                             const DeviceProperties& device);
 
-// Enqueues the copies that are needed, and makes the kernel's arguments. These hold the operands'
-// addresses: they are good for this launch, and for replays of a recording of it.
+// Enqueues the copies that are needed, lowers the flags of shared tiles, and makes the kernel's
+// arguments. These hold the operands' addresses: they are good for this launch, and for replays of
+// a recording of it.
 absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Operands& operands,
                                             const LaunchContext& context);
 

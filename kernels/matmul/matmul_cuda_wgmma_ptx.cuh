@@ -29,6 +29,16 @@ __device__ inline void ClusterSync() {
   ClusterWait();
 }
 
+// Stores a word at address `to` of block `rank`'s shared memory. Seen after the cluster's barrier.
+__device__ inline void StoreAt(uint32_t to, uint32_t rank, uint32_t word) {
+  asm volatile(
+      "{\n\t.reg .b32 there;\n\t"
+      "mapa.shared::cluster.u32 there, %0, %1;\n\t"
+      "st.shared::cluster.u32 [there], %2;\n\t}\n" ::"r"(to),
+      "r"(rank), "r"(word)
+      : "memory");
+}
+
 // Stores four floats at address `to` of block `rank`'s shared memory; the barrier at address
 // `barrier` there counts their 16 bytes.
 __device__ inline void SendFour(uint32_t to, uint32_t barrier, uint32_t rank, const float* four) {

@@ -91,7 +91,9 @@ struct WgmmaShape {
       WARPCALL_DEVICE_CHECK(slot < kTile.stages, slot);
       return Full(kTile.stages + slot);
     }
+    // The last barrier, or the number of the cluster's run: tiles are cut or shared.
     __device__ uint32_t Gathered() const { return Full(2 * kTile.stages); }
+    __device__ uint32_t Run() const { return Full(2 * kTile.stages); }
   };
 
   // A tile's corner, and its batch's matrices.

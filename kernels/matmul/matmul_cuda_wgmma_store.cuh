@@ -144,7 +144,8 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
       const uint32_t from = box + row * kRowBytes;
       uint4 joined = LoadShared128(from + (vector ^ row % 8) * 16);
       if (past > 0)
-        joined = cuda::Joined(LoadShared128(from + (vector - 1 ^ row % 8) * 16), joined, 16 - past);
+        joined =
+            cuda::Joined(LoadShared128(from + ((vector - 1) ^ row % 8) * 16), joined, 16 - past);
       *reinterpret_cast<uint4*>(to - past + vector * 16) = joined;
     }
 #pragma unroll 4

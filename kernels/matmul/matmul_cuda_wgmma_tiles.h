@@ -28,6 +28,8 @@ struct WgmmaTile {
   constexpr int splits() const { return cluster == WgmmaCluster::kTile ? blocks : 1; }
   // Number of blocks that are neighbours along m.
   constexpr int across() const { return cluster == WgmmaCluster::kColumns ? blocks : 1; }
+  // True if all clusters can share the last tiles: of those that fill the tensor cores.
+  constexpr bool may_share() const { return splits() == 1 && n == 256; }
 };
 
 // Bytes of a stage's rows, the size that the copies' swizzle is made for, along k or the outer
@@ -101,7 +103,8 @@ struct WgmmaVariants {
 };
 
 // Shared memory of a block: the ring; two boxes for every warp that multiplies, or the other
-// blocks' sums of what this one writes of their tile; two barriers a stage, and one for those sums.
+// blocks' sums of what this one writes of their tile; two barriers a stage, and one for those sums,
+// in whose place tiles that are shared have the number of the cluster's run.
 constexpr uint32_t WgmmaRingBytes(const WgmmaTile& tile) {
   return static_cast<uint32_t>(tile.stages * (tile.m + tile.n) * kWgmmaRowBytes);
 }

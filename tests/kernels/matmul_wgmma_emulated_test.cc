@@ -3,6 +3,7 @@
 // integers are exact, so that each output has one right value.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -151,8 +152,32 @@ class Product {
     return ran;
   }
 
+  // Runs `tile` with so many clusters, which share the tiles beyond whole waves.
+  void ExpectRightShared(int tile, uint32_t clusters) {
+    const WgmmaTiling probe = TilingOf(kRowsChoice);
+    WgmmaTiling tiling =
+        TilingOf(kVariants.NumberOf({.tile = tile, .a = probe.a.adjacent, .b = probe.b.adjacent}));
+    WgmmaGeometry& geometry = tiling.geometry;
+    const uint32_t shared = geometry.work % clusters;
+    ASSERT_TRUE(tiling.tile.may_share() && shared > 0) << geometry.work;
+    tiling.blocks = clusters * static_cast<uint32_t>(tiling.tile.blocks);
+    geometry.whole = geometry.work - shared;
+    geometry.runs = MakeRuns(shared, geometry.steps, clusters);
+    SCOPED_TRACE(absl::StrCat(NameOf(kVariants, tiling.variant), " of ", Name(), ": ", shared,
+                              " tiles shared by ", clusters));
+    ExpectRight(tiling);
+  }
+
  private:
   static constexpr WgmmaVariants kVariants{kLayouts};
+
+  WgmmaTiling TilingOf(int variant) const {
+    return *MakeWgmmaTiling({.product = problem_,
+                             .arrangement = ArrangementOf(problem_),
+                             .variants = kVariants,
+                             .variant = variant},
+                            testing::MadeUpH200());
+  }
 
   std::string Name() const {
     return absl::StrCat(ToString(problem_.inputs[0]), " by ", ToString(problem_.inputs[1]),
@@ -190,6 +215,9 @@ class Product {
     arguments.of = tiling.geometry;
     arguments.of.b_is_settled = has_bias_;  // as weights of a graph's layer are
     arguments.out = out.data();
+    std::vector<float4> left(tiling.left_bytes() / sizeof(float4), {NAN, NAN, NAN, NAN});
+    if (!left.empty()) std::memset(left.data(), 0, tiling.flag_bytes());
+    arguments.left = left.data();
     MakeMap(tiling.a.stack, a.data(), tiling.a.box_rows, &arguments.a);
     MakeMap(tiling.b.stack, b.data(), tiling.b.box_rows, &arguments.b);
     if (tiling.geometry.c_in_boxes) MakeMap(tiling.c, out.data(), kWgmmaBoxRows, &arguments.c);
@@ -252,6 +280,23 @@ TEST(WgmmaEmulatedTest, Tf32IsRightInEveryVariant) {
 TEST(WgmmaEmulatedTest, Tf32IsRightInWholeVectors) {
   for (const bool transpose_b : {false, true})
     EXPECT_EQ(kTf32({72, 36, 228}, {false, transpose_b}), kWgmmaTileCount + 1);
+}
+
+// Four tiles, of which three clusters share one and five share all; and two of pairs, which three
+// clusters share, so that a run lies in both.
+TEST(WgmmaEmulatedTest, TilesThatClustersShareAreRight) {
+  for (const uint32_t clusters : {3, 5}) {
+    const bool transposed = clusters == 5;
+    const Form form = {.transpose_a = transposed, .transpose_b = !transposed};
+    Product<BFloat16, WgmmaLayouts::kAll>({130, 264, 264}, form).ExpectRightShared(0, clusters);
+  }
+  Product<BFloat16, WgmmaLayouts::kAll>({130, 259, 195}, {}).ExpectRightShared(1, 3);
+  Product<BFloat16, WgmmaLayouts::kAlongK>({130, 264, 200}, {.transpose_b = true, .bias = true})
+      .ExpectRightShared(1, 3);
+  Product<float, WgmmaLayouts::kBAlongK>({130, 260, 100}, {.transpose_b = true})
+      .ExpectRightShared(1, 3);
+  // Registers turn b, and so m and n.
+  Product<float, WgmmaLayouts::kBAlongK>({260, 130, 100}, {}).ExpectRightShared(1, 3);
 }
 
 TEST(WgmmaEmulatedTest, BatchesAreRightWhicheverOperandTheyBelongTo) {

@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/tensor_map.h"
@@ -215,6 +217,68 @@ TEST(WgmmaPlanTest, TheGridIsOfWholeClustersAndNoLargerThanTheDeviceUnlessSumsAr
     if (tiling.tile.splits() > 1) {
       EXPECT_EQ(tiling.blocks, tiling.geometry.work * tiling.tile.blocks);
     }
+  }
+}
+
+// Each step of k of each tile is some run's, once; a run is no longer than a tile; and no moment
+// has runs at steps that are far from each other.
+TEST(RunsTest, RunsHaveEachStepOfEachTileOnce) {
+  struct Shared {
+    uint32_t tiles, tile_steps, clusters;
+  };
+  for (const Shared& of : {Shared{34, 128, 66},
+                           {4, 128, 66},
+                           {1, 7, 66},
+                           {48, 96, 66},
+                           {65, 40, 66},
+                           {5, 3, 132},
+                           {131, 33, 132},
+                           {2, 41, 3}}) {
+    SCOPED_TRACE(absl::StrCat(of.tiles, " tiles of ", of.tile_steps, " for ", of.clusters));
+    const Runs runs = MakeRuns(of.tiles, of.tile_steps, of.clusters);
+    ASSERT_LE(runs.count, of.clusters);
+    EXPECT_LE(runs.steps + (runs.longer > 0), of.tile_steps);
+    EXPECT_EQ(runs.Begin(runs.count), of.tiles * of.tile_steps);
+    for (uint32_t tile = 0; tile < of.tiles * of.tile_steps; tile += of.tile_steps) {
+      const uint32_t first = runs.RunOf(tile);
+      std::vector<int> times(of.tile_steps);
+      for (uint32_t step = tile; step < tile + of.tile_steps; ++step) {
+        const uint32_t run = runs.RunOf(step);
+        ASSERT_TRUE(runs.Begin(run) <= step && step < runs.Begin(run + 1)) << step;
+        ++times[runs.StepOfK(tile, first, run, step - runs.Begin(run))];
+      }
+      EXPECT_THAT(times, ::testing::Each(1));
+    }
+  }
+}
+
+TEST(RunsTest, AtAnyMomentRunsAreAtAboutTheSameStep) {
+  const Runs runs = MakeRuns(34, 128, 66);
+  for (uint32_t done = 0; done < runs.steps; ++done) {
+    uint32_t least = 128, most = 0;
+    for (uint32_t run = 0; run < runs.count; ++run) {
+      const uint32_t tile = (runs.Begin(run) + done) / 128 * 128;
+      const uint32_t step = runs.StepOfK(tile, runs.RunOf(tile), run, done);
+      least = std::min(least, step);
+      most = std::max(most, step);
+    }
+    EXPECT_LE(most - least, 66u) << done;
+  }
+}
+
+// 15 waves and 34 tiles of pairs: sharing saves each cluster 62 steps of 128; for 4096^3 8 of 64.
+TEST(WgmmaPlanTest, TilesBeyondWholeWavesAreSharedWhereThatSavesSteps) {
+  const WgmmaTiling tiling = TilingOf(ProductOf({8192, 8192}, {8192, 8192}));
+  EXPECT_EQ(tiling.geometry.work, 1024u);
+  EXPECT_EQ(tiling.geometry.whole, 990u);
+  EXPECT_EQ(tiling.geometry.runs.count, 66u);
+  EXPECT_EQ(tiling.flag_bytes(), 16u + 132 * 8 * 4);
+  EXPECT_EQ(tiling.workspace_bytes(), tiling.flag_bytes() + size_t{132} * 128 * 256 * 4);
+  for (const Dims& square : {Dims{4096, 4096}, Dims{2048, 2048}}) {
+    const WgmmaTiling whole = TilingOf(ProductOf(square, square));
+    EXPECT_EQ(whole.geometry.whole, whole.geometry.work);
+    EXPECT_EQ(whole.geometry.runs.count, 0u);
+    EXPECT_EQ(whole.workspace_bytes(), 0u);
   }
 }
 

@@ -257,8 +257,8 @@ struct Size {
 // multiprocessors, the last of them in part empty.
 constexpr Size kAligned{2184, 1032, 4360};
 constexpr Size kOdd{2183, 1031, 4357};
-// Size for the rows' own choices.
-constexpr Size kLarge{4104, 4104, 4360};
+// Size for the rows' own choices, which share their last tiles on 132 multiprocessors.
+constexpr Size kLarge{4104, 5128, 4360};
 
 VariantProblem Product(const Size& size, DataType type, bool transpose_a, bool transpose_b) {
   const Dims a = transpose_a ? Dims{size.k, size.m} : Dims{size.m, size.k};

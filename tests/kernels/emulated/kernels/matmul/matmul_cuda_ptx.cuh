@@ -17,6 +17,13 @@ T LoadSharedAs(uint32_t from) {
   return value;
 }
 
+inline uint32_t DrawNumber(uint32_t* counter) { return (*counter)++; }
+inline void RaiseFlag(uint32_t* flag) { *flag = 1; }
+inline void AwaitFlag(const uint32_t* flag) {
+  emulated::WaitUntil([flag] { return *flag == 1; });
+}
+inline float4 LoadFromL2(const float4* from) { return *from; }
+
 inline uint32_t SharedAddress(const void*) { return emulated::kSharedBegin; }
 
 inline void StoreShared64(uint32_t to, float first, float second) {
@@ -24,6 +31,7 @@ inline void StoreShared64(uint32_t to, float first, float second) {
   std::memcpy(emulated::Shared(to, sizeof(pair)), pair, sizeof(pair));
 }
 
+inline uint32_t LoadShared32(uint32_t from) { return LoadSharedAs<uint32_t>(from); }
 inline uint16_t LoadShared16(uint32_t from) { return LoadSharedAs<uint16_t>(from); }
 inline uint4 LoadShared128(uint32_t from) { return LoadSharedAs<uint4>(from); }
 

@@ -44,6 +44,10 @@ inline void ClusterSync() {
   ClusterWait();
 }
 
+inline void StoreAt(uint32_t to, uint32_t rank, uint32_t word) {
+  std::memcpy(emulated::SharedOf(rank, to, sizeof(word)), &word, sizeof(word));
+}
+
 inline void SendFour(uint32_t to, uint32_t barrier, uint32_t rank, const float* four) {
   std::memcpy(emulated::SharedOf(rank, to, 16), four, 16);
   emulated::CountBytes(rank, barrier, 16);
