@@ -5,8 +5,8 @@
     benchmarks.py draw                 makes docs/speed.svg and README's figures from BENCHMARKS.md
     benchmarks.py check                exit status 1 where `draw` would change something
 
-TABLE is transport, transport-gpu, serving, perf-analyzer, python, cpu-kernels, gpu-kernels, peers, peers-h100 or graphs;
-BENCHMARKS.md says which program's output each takes.
+TABLE is transport, transport-gpu, serving, perf-analyzer, python, cpu-kernels, gpu-kernels, peers, peers-h100,
+peers-settled or graphs; BENCHMARKS.md says which program's output each takes.
 """
 
 import json

@@ -53,12 +53,13 @@ class BenchmarksTest(unittest.TestCase):
             + GPU_ROW.format("cublaslt", "900.0", "9.0", "90.0")
             + GPU_ROW.format("chain_of_kernels", "1000.0", "9.0", "80.0")
             for problem, _ in table.PROBLEMS)
-        (self.folder / "bench.log").write_text(log, encoding="utf-8")
+        (self.folder / "bench.log").write_text("method: burst\n" + log, encoding="utf-8")
         output = subprocess.run([sys.executable, GPU / "table.py", self.folder / "bench.log"],
                                 capture_output=True, text=True, check=True).stdout
         benchmarks.put(self.folder, "gpu-kernels", output)
         self.assertIn("| softmax 65536×1024 bfloat16 | own | 200.0 | 95.0 % of copy | cublaslt | 900.0 |",
                       self.read("BENCHMARKS.md"))
+        self.assertIn("\nmethod: burst.\n<!-- end gpu-kernels -->", self.read("BENCHMARKS.md"))
 
     def test_peers_fill_their_table_and_readmes(self):
         bench = "".join(f"{problem}\n" + GPU_ROW.format("own", "200.0", "95.4", "400.0")
@@ -66,15 +67,15 @@ class BenchmarksTest(unittest.TestCase):
                         for problem, _ in peers_problems.PROBLEMS)
         peers = "".join(f"{problem}\n" + GPU_ROW.format("torch", "300.0", "60.0", "200.0")
                         + "  triton      not measured: no\n" for problem, _ in peers_problems.PROBLEMS)
-        (self.folder / "bench.log").write_text(bench, encoding="utf-8")
-        (self.folder / "peers.log").write_text("peers: one GPU\n" + peers, encoding="utf-8")
+        (self.folder / "bench.log").write_text("method: burst\n" + bench, encoding="utf-8")
+        (self.folder / "peers.log").write_text("peers: one GPU\nmethod: burst\n" + peers, encoding="utf-8")
         output = subprocess.run(
             [sys.executable, GPU / "peers_table.py", self.folder / "bench.log", self.folder / "peers.log"],
             capture_output=True, text=True, check=True).stdout
         benchmarks.put(self.folder, "peers", output)
         row = "| 200.0 | 95 % of copy | 300.0 | – | not taken | 900.0 | 1.50 |\n"
         self.assertIn(f"| softmax 65536×1024 bfloat16 | own {row}", self.read("BENCHMARKS.md"))
-        self.assertIn("\npeers: one GPU.\n<!-- end peers -->", self.read("BENCHMARKS.md"))
+        self.assertIn("\npeers: one GPU; method: burst.\n<!-- end peers -->", self.read("BENCHMARKS.md"))
         self.assertIn("| softmax 65536×1024 bfloat16: 95 % of copy | 200.0 | 300.0 | – | not taken | 900.0 |\n",
                       self.read("README.md"))
         # Bars of the fastest and of peers that take half as long again and more, and none of peers without a time.
@@ -83,6 +84,21 @@ class BenchmarksTest(unittest.TestCase):
         self.assertIn(">Warpcall: own<", svg)
         self.assertIn(">900 µs<", svg)
         self.assertNotIn(">Triton<", svg)
+
+    def test_settled_peers_fill_a_table_of_their_own(self):
+        row = GPU_ROW.format("{}", "200.0", "95.4", "400.0").rstrip() + "  1700 MHz 690.0 W 138.000 mJ 0.4000 TFLOP/s per GHz\n"
+        for name, peer in (("bench.log", "own"), ("peers.log", "torch")):
+            log = "".join(f"{problem}\n{row.format(peer)}" for problem in peers_problems.POWER_BOUND)
+            (self.folder / name).write_text("method: settled\n" + log, encoding="utf-8")
+        output = subprocess.run(
+            [sys.executable, GPU / "peers_table.py", "--settled", self.folder / "bench.log", self.folder / "peers.log"],
+            capture_output=True, text=True, check=True).stdout
+        before = self.read("README.md")
+        benchmarks.put(self.folder, "peers-settled", output)
+        self.assertIn("| matmul 4096³ bfloat16 | own | 200.0 | 1700 | 690 | 138.00 | 0.400 | – | torch | 200.0 | 1700 "
+                      "| 138.00 | 1.000 | 1.000 |\n", self.read("BENCHMARKS.md"))
+        self.assertIn("\nmethod: settled.\n<!-- end peers-settled -->", self.read("BENCHMARKS.md"))
+        self.assertEqual(self.read("README.md"), before)
 
     def test_the_serving_peers_table_fills_readmes_figure(self):
         rows = [("4 KiB, 1 connection", "3.90", "3.14"), ("4 KiB, 8 connections", "4.00", "3.50"),

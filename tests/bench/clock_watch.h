@@ -21,6 +21,10 @@ class ClockWatch {
   // sample if the last one is less than 10 ms old.
   bool RunsSlowly();
 
+  ConditionReader* conditions() const { return conditions_; }
+  // Conditions seen so far. Other readers of the conditions add to them.
+  v1::RunStamp* stamp() { return &seen_; }
+
   // Summary of the samples: "SM clock 1755 to 1980 MHz, ..., samples dropped: 0".
   std::string Describe() const;
 

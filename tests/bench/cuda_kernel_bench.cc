@@ -2,9 +2,14 @@
 // ceiling measured in the same run, and the ratio to the library's row. For products also the share
 // of the multiply-adds that were sampled between the rows, and for matmul cuBLASLt called directly
 // with the best of its heuristics. Samples below 75 % of the default clock are dropped.
-//   warpcall_cuda_kernel_bench [KERNEL [ROW...]]
-//   warpcall_cuda_kernel_bench --problems FILE      one a line, as this program names them; without
-// the family manual, which nobody's kernels are compared with
+//   warpcall_cuda_kernel_bench [--settled] [KERNEL [ROW...]]
+//   warpcall_cuda_kernel_bench [--settled] --problems FILE      one a line, as this program names
+// them; without the family manual, which nobody's kernels are compared with
+//
+// With --settled a short burst chooses the fastest row of our own, and the faster of the library's
+// rows and cuBLASLt called directly. These two and multiply-adds are then measured as `warpcall
+// bench --method settled` measures rows, in some 30 s a problem. Their lines add the SM clock, the
+// power, the energy of a launch, and TFLOP/s per GHz.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -17,8 +22,11 @@
 #include "kernels/cuda/multiply_adds.h"
 #include "kernels/plan.h"
 #include "kernels/registry.h"
+#include "proto/common/inspect_limits.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/flops_ceiling.h"
+#include "server/inspect/load_meter.h"
+#include "server/inspect/summary.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/nvml_conditions.h"
 #include "tests/bench/clock_watch.h"
@@ -37,6 +45,9 @@ struct Setup {
   std::vector<Dims> shapes;
   std::vector<NamedAttribute> attributes;
 };
+
+// Enough samples to choose the rows that a settled run measures; the first one is not counted.
+constexpr int kChoosingSamples = 8;
 
 constexpr DataType kFloat32 = DataType::kFloat32;
 constexpr DataType kBFloat16 = DataType::kBFloat16;
@@ -189,11 +200,19 @@ class OperandSets {
   size_t workspace_bytes_ = 0;
 };
 
+// A row, or cuBLASLt called directly.
+struct Contender {
+  const char* name;
+  Family family;
+  PlanPtr plan;  // null: it is not a row
+};
+
 class Bench {
  public:
   struct Wanted {
     std::set<std::string> rows;  // by name; empty: all
     bool manual = true;
+    bool settled = false;
   };
 
   Bench(CudaDevice* device, Wanted wanted, ClockWatch* clocks)
@@ -214,11 +233,11 @@ class Bench {
     if (rows.empty()) return absl::OkStatus();
     OperandSets sets;
     ASSIGN_OR_RETURN(sets, OperandSets::Create(problem, properties()));
-    std::vector<PlanPtr> plans;
+    std::vector<Contender> contenders;
     std::vector<Candidate> candidates;
     for (const Implementation* row : rows) {
       ASSIGN_OR_RETURN(const PlanPtr plan, MakePlan(*row, problem, &sets));
-      plans.push_back(plan);
+      contenders.push_back({row->name, row->family, plan});
       candidates.emplace_back();
       candidates.back().in_graph = std::string(row->name) != "device_memcpy";
       candidates.back().enqueue = [&sets, plan](int i, cudaStream_t stream) {
@@ -227,9 +246,9 @@ class Bench {
     }
     RETURN_IF_ERROR(sets.Workspace(CublasLtDirect::kWorkspaceBytes).status());
     CublasLtDirect direct(device_->libraries());
-    const bool with_direct = std::string(setup.kernel) == "matmul";
-    if (with_direct) {
+    if (std::string(setup.kernel) == "matmul") {
       RETURN_IF_ERROR(direct.Prepare(problem, sets[0], sets.workspace(), stream_));
+      contenders.push_back({"(cuBLASLt directly)", Family::kLibrary, nullptr});
       candidates.emplace_back().enqueue = [&](int i, cudaStream_t stream) {
         return direct.Launch(sets[i], sets.workspace(), stream);
       };
@@ -242,17 +261,16 @@ class Bench {
       candidates.emplace_back().enqueue = [&adds](int, cudaStream_t stream) {
         return adds->plan->Enqueue({}, {.stream = stream});
       };
-    Time(candidates, stream_, [this] { return clocks_->RunsSlowly(); });
+    std::vector<v1::BenchmarkResult> loads = Measure(&contenders, &candidates);
     std::printf("%s\n", Describe(setup).c_str());
     double roof = 0;
     if (adds.ok()) {
-      roof = PrintRoof(arithmetic, adds->flops, candidates.back());
+      roof = PrintRoof(arithmetic, adds->flops, candidates.back(), loads.back());
       candidates.pop_back();
     }
-    const double best = BestLibrary(rows, candidates);
+    const double best = BestLibrary(contenders, candidates);
     for (size_t i = 0; i < candidates.size(); ++i)
-      Print(i < rows.size() ? rows[i]->name : "(cuBLASLt directly)",
-            i < rows.size() ? plans[i] : nullptr, candidates[i], {work, ceiling, best, roof});
+      Print(contenders[i], candidates[i], {work, ceiling, best, roof}, loads[i]);
     std::fflush(stdout);
     return absl::OkStatus();
   }
@@ -296,44 +314,140 @@ class Bench {
     return rows;
   }
 
-  static double BestLibrary(const std::vector<const Implementation*>& rows,
-                            const std::vector<Candidate>& candidates) {
-    double best = 0;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      const bool library = i >= rows.size() || rows[i]->family == Family::kLibrary;
-      if (library && candidates[i].seconds > 0 && (best == 0 || candidates[i].seconds < best))
-        best = candidates[i].seconds;
+  // Times the candidates: the contenders, and multiply-adds if there is one more. A settled run
+  // leaves only those that it measures. Returns each one's load, which only a settled run fills.
+  std::vector<v1::BenchmarkResult> Measure(std::vector<Contender>* contenders,
+                                           std::vector<Candidate>* candidates) {
+    const auto slow = [this] { return clocks_->RunsSlowly(); };
+    Time(*candidates, stream_, slow, wanted_.settled ? kChoosingSamples : kSamplesMax);
+    if (!wanted_.settled) return std::vector<v1::BenchmarkResult>(candidates->size());
+    std::vector<Contender> kept;
+    std::vector<Candidate> measured;
+    for (const bool library : {false, true}) {
+      const int fastest = Fastest(*contenders, *candidates, library);
+      if (fastest < 0) continue;
+      kept.push_back((*contenders)[static_cast<size_t>(fastest)]);
+      measured.push_back((*candidates)[static_cast<size_t>(fastest)]);
     }
-    return best;
+    if (candidates->size() > contenders->size()) measured.push_back(candidates->back());
+    *contenders = std::move(kept);
+    *candidates = std::move(measured);
+    return Settle(*candidates, contenders->size());
+  }
+
+  // Returns the index of the library's fastest contender, or of our fastest row; -1: there is none.
+  // Rows in Triton's language are neither: they count with the peers in that language.
+  static int Fastest(const std::vector<Contender>& contenders,
+                     const std::vector<Candidate>& candidates, bool library) {
+    int fastest = -1;
+    for (size_t i = 0; i < contenders.size(); ++i) {
+      const Family family = contenders[i].family;
+      const bool own = family == Family::kCuda || family == Family::kCompiled;
+      if (!(library ? family == Family::kLibrary : own) || candidates[i].seconds <= 0) continue;
+      if (fastest < 0 || candidates[i].seconds < candidates[static_cast<size_t>(fastest)].seconds)
+        fastest = static_cast<int>(i);
+    }
+    return fastest;
+  }
+
+  // A candidate's load and samples in a settled run.
+  struct Settled {
+    inspect::LoadMeter load;
+    std::vector<double> seconds;  // of a launch, by sample
+  };
+
+  // Multiply-adds have one turn. The others have two, in order and then in reverse, so that a drift
+  // of the device meets them alike; the last one settles once for both.
+  std::vector<v1::BenchmarkResult> Settle(std::vector<Candidate>& candidates, size_t contenders) {
+    std::vector<Settled> all;
+    for (size_t i = 0; i < candidates.size(); ++i)
+      all.push_back({inspect::LoadMeter(clocks_->conditions(), MonotonicNs), {}});
+    const auto turn = [&](size_t i, int windows) {
+      if (candidates[i].status.ok())
+        candidates[i].status = TakeTurn(candidates[i], windows, &all[i]);
+    };
+    if (candidates.size() > contenders) turn(contenders, 1);
+    for (size_t i = 0; i + 1 < contenders; ++i) turn(i, 1);
+    if (contenders > 0) turn(contenders - 1, 2);
+    for (size_t i = contenders; i-- > 1;) turn(i - 1, 1);
+    std::vector<v1::BenchmarkResult> loads(candidates.size());
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const inspect::Summary summary = inspect::Summarize(all[i].seconds);
+      candidates[i].seconds = summary.median;
+      candidates[i].seconds_p10 = summary.p10;
+      candidates[i].seconds_p90 = summary.p90;
+      candidates[i].dropped = 0;
+      all[i].load.WriteTo(&loads[i]);
+    }
+    return loads;
+  }
+
+  // Runs the candidate until the clock has settled, then times it `windows` times LoadMeter's time.
+  absl::Status TakeTurn(const Candidate& candidate, int windows, Settled* settled) const {
+    inspect::LoadMeter& load = settled->load;
+    bool timed = false;
+    int64_t launches = 0;
+    load.Begin();
+    return RunSteadily(candidate, stream_, [&](double seconds, int64_t count) {
+      load.Look(clocks_->stamp());
+      if (!timed) {
+        timed = load.IsSettled();
+        if (timed) load.BeginTimed();
+        return true;
+      }
+      launches += count;
+      settled->seconds.push_back(seconds);
+      if (!load.IsTimed()) return true;
+      load.EndTimed(std::exchange(launches, 0));
+      if (--windows > 0) load.BeginTimed();
+      return windows > 0;
+    });
+  }
+
+  static double BestLibrary(const std::vector<Contender>& contenders,
+                            const std::vector<Candidate>& candidates) {
+    const int best = Fastest(contenders, candidates, true);
+    return best < 0 ? 0 : candidates[static_cast<size_t>(best)].seconds;
   }
 
   // FLOP/s.
-  static double PrintRoof(Arithmetic arithmetic, int64_t flops, const Candidate& candidate) {
+  static double PrintRoof(Arithmetic arithmetic, int64_t flops, const Candidate& candidate,
+                          const v1::BenchmarkResult& load) {
     if (candidate.seconds <= 0) return 0;
     const double roof = static_cast<double>(flops) / candidate.seconds;
-    std::printf("  (multiply-adds)        %.2f TFLOP/s in %s\n", roof * 1e-12,
+    std::printf("  (multiply-adds)        %.2f TFLOP/s in %s", roof * 1e-12,
                 ArithmeticName(arithmetic));
+    PrintLoad(load, roof);
+    std::printf("\n");
     return roof;
   }
 
-  // `plan`: null for a contender that is not a row.
-  static void Print(const char* name, const PlanPtr& plan, const Candidate& candidate,
-                    const Against& against) {
+  // Prints nothing for a load that nothing has measured.
+  static void PrintLoad(const v1::BenchmarkResult& load, double flops_per_second) {
+    if (!(load.settled_clock_mhz() > 0)) return;
+    std::printf("  %5.0f MHz %6.1f W %9.3f mJ %7.4f TFLOP/s per GHz", load.settled_clock_mhz(),
+                load.settled_power_watts(), load.energy_joules() * 1e3,
+                flops_per_second * 1e-9 / load.settled_clock_mhz());
+  }
+
+  static void Print(const Contender& contender, const Candidate& candidate, const Against& against,
+                    const v1::BenchmarkResult& load) {
     if (!candidate.status.ok()) {
-      std::printf("  %-22s %s\n", name, std::string(candidate.status.message()).c_str());
+      std::printf("  %-22s %s\n", contender.name, std::string(candidate.status.message()).c_str());
       return;
     }
     const double bytes_per_second = static_cast<double>(against.work.bytes) / candidate.seconds;
+    const double flops_per_second = static_cast<double>(against.work.flops) / candidate.seconds;
     std::printf("  %-22s %10.2f us  (p10 %.2f p90 %.2f) %8.0f GB/s %5.1f %% of copy %8.2f TFLOP/s",
-                name, candidate.seconds * 1e6, candidate.seconds_p10 * 1e6,
+                contender.name, candidate.seconds * 1e6, candidate.seconds_p10 * 1e6,
                 candidate.seconds_p90 * 1e6, bytes_per_second * 1e-9,
-                100 * bytes_per_second / against.ceiling,
-                static_cast<double>(against.work.flops) / candidate.seconds * 1e-12);
+                100 * bytes_per_second / against.ceiling, flops_per_second * 1e-12);
+    PrintLoad(load, flops_per_second);
     if (against.roof > 0)
-      std::printf("  %5.1f %% of multiply-adds",
-                  100 * static_cast<double>(against.work.flops) / candidate.seconds / against.roof);
+      std::printf("  %5.1f %% of multiply-adds", 100 * flops_per_second / against.roof);
     if (against.library_seconds > 0)
       std::printf("  %5.2f x library", against.library_seconds / candidate.seconds);
+    const PlanPtr& plan = contender.plan;
     if (plan != nullptr && plan->shape().ok() && plan->shape()->waves > 0)
       std::printf("  occupancy %.2f waves %.2f", plan->shape()->theoretical_occupancy,
                   plan->shape()->waves);
@@ -374,6 +488,11 @@ absl::StatusOr<std::vector<Setup>> Chosen(std::vector<Setup> setups, int argc, c
 }
 
 absl::Status Main(int argc, char** argv) {
+  const bool settled = argc > 1 && std::string(argv[1]) == "--settled";
+  if (settled) {
+    --argc;
+    ++argv;
+  }
   std::unique_ptr<CudaDevice> device;
   ASSIGN_OR_RETURN(device, CudaDevice::Open(0));
   Ceilings ceilings;
@@ -382,6 +501,7 @@ absl::Status Main(int argc, char** argv) {
               device->properties().description.c_str(), ceilings.copy_bytes_per_second * 1e-9,
               ceilings.h2d_bytes_per_second * 1e-9, ceilings.d2h_bytes_per_second * 1e-9,
               ceilings.both_ways_bytes_per_second * 1e-9);
+  std::printf("method: %s\n", settled ? kBenchmarkSettled : kBenchmarkBurst);
   std::vector<Setup> setups;
   AddElementwise(&setups);
   AddSoftmax(&setups);
@@ -390,8 +510,9 @@ absl::Status Main(int argc, char** argv) {
   AddNorms(&setups);
   AddFused(&setups);
   ASSIGN_OR_RETURN(setups, Chosen(std::move(setups), argc, argv));
-  Bench::Wanted wanted = {.rows = {}, .manual = argc < 2 || std::string(argv[1]) != "--problems"};
-  if (argc > 2 && wanted.manual) wanted.rows.insert(argv + 2, argv + argc);
+  const bool by_file = argc > 1 && std::string(argv[1]) == "--problems";
+  Bench::Wanted wanted = {.rows = {}, .manual = !by_file && !settled, .settled = settled};
+  if (argc > 2 && !by_file) wanted.rows.insert(argv + 2, argv + argc);
   const std::unique_ptr<ConditionReader> conditions = ConditionsOf(*device);
   ClockWatch clocks(conditions.get());
   Bench bench(device.get(), std::move(wanted), &clocks);

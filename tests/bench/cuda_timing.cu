@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -23,9 +24,9 @@ using testing::DeviceArray;
 constexpr double kSampleSeconds = 1e-3;
 constexpr int kLaunchesMax = 400;
 constexpr int kLaunchesMin = 2;
-// Per candidate.
-constexpr int kSamplesMax = 31;
-constexpr double kSecondsMax = 0.25;
+constexpr double kSecondsMax = 0.25;  // per candidate
+// A steady sample, between which the device rests while the host works.
+constexpr double kSteadySampleSeconds = 50e-3;
 
 __device__ uint32_t Mix(uint64_t x) {  // splitmix64 (G. Steele, D. Lea, C. Flood, 2014)
   x += 0x9E3779B97F4A7C15u;
@@ -111,7 +112,7 @@ double Quantile(const std::vector<double>& sorted, double q) {
 
 // Returns the number of launches in a sample; the candidate is warm afterwards.
 absl::StatusOr<int> LaunchesFor(const Candidate& candidate, cudaStream_t stream,
-                                const Events& events) {
+                                const Events& events, double sample_seconds) {
   constexpr int kTrial = 4;
   double seconds = 0;
   for (int round = 0; round < 2; ++round) {
@@ -121,7 +122,7 @@ absl::StatusOr<int> LaunchesFor(const Candidate& candidate, cudaStream_t stream,
                        return status;
                      }));
   }
-  const double wanted = kSampleSeconds / (seconds / kTrial);
+  const double wanted = sample_seconds / (seconds / kTrial);
   return std::clamp(static_cast<int>(wanted) + 1, kLaunchesMin, kLaunchesMax);
 }
 
@@ -136,12 +137,12 @@ absl::Status FillNormal(const TensorSpec& spec, uint64_t seed, void* device_memo
 }
 
 void Time(std::vector<Candidate>& candidates, cudaStream_t stream,
-          const std::function<bool()>& runs_slowly) {
+          const std::function<bool()>& runs_slowly, int samples_max) {
   const Events events;
   std::vector<Launches> graphs(candidates.size());
   std::vector<std::vector<double>> samples(candidates.size());
   for (size_t c = 0; c < candidates.size(); ++c) {
-    const absl::StatusOr<int> launches = LaunchesFor(candidates[c], stream, events);
+    const absl::StatusOr<int> launches = LaunchesFor(candidates[c], stream, events, kSampleSeconds);
     candidates[c].status =
         launches.ok() ? graphs[c].Capture(candidates[c], *launches, stream) : launches.status();
   }
@@ -151,7 +152,7 @@ void Time(std::vector<Candidate>& candidates, cudaStream_t stream,
   std::vector<size_t> order(candidates.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::mt19937 random(1);
-  for (int sample = 0; sample < kSamplesMax; ++sample) {
+  for (int sample = 0; sample < samples_max; ++sample) {
     std::shuffle(order.begin(), order.end(), random);
     for (const size_t c : order) {
       if (!candidates[c].status.ok() || (spent[c] > kSecondsMax && sample > 4)) continue;
@@ -181,6 +182,31 @@ void Time(std::vector<Candidate>& candidates, cudaStream_t stream,
     candidates[c].seconds_p10 = Quantile(samples[c], 0.1);
     candidates[c].seconds_p90 = Quantile(samples[c], 0.9);
   }
+}
+
+absl::Status RunSteadily(const Candidate& candidate, cudaStream_t stream,
+                         const std::function<bool(double seconds, int64_t launches)>& goes_on) {
+  const Events events;
+  Launches graph;
+  ASSIGN_OR_RETURN(const int launches,
+                   LaunchesFor(candidate, stream, events, kSteadySampleSeconds));
+  RETURN_IF_ERROR(graph.Capture(candidate, launches, stream));
+  int repeats = 1;
+  const auto run = [&] {
+    absl::Status status;
+    for (int i = 0; i < repeats; ++i) status.Update(graph.Run(stream));
+    return status;
+  };
+  double seconds = 0;
+  for (int i = 0; i < 2; ++i) {  // the first one uploads
+    ASSIGN_OR_RETURN(seconds, Seconds(events, stream, run));
+  }
+  repeats = std::max(1, static_cast<int>(std::lround(kSteadySampleSeconds / seconds)));
+  const int64_t count = int64_t{repeats} * launches;
+  do {
+    ASSIGN_OR_RETURN(seconds, Seconds(events, stream, run));
+  } while (goes_on(seconds / static_cast<double>(count), count));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Ceilings> MeasureCeilings() {

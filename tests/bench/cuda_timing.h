@@ -33,11 +33,18 @@ struct Candidate {
   double seconds_p90 = 0;
 };
 
+inline constexpr int kSamplesMax = 31;  // per candidate
+
 // Times the candidates in turn, over and over, so that all see the same state of the device, which
 // rests after each sample as long as that took: one that is held down by its power is compared with
 // itself in another program. A sample after which `runs_slowly` says so is dropped; null: none is.
 void Time(std::vector<Candidate>& candidates, cudaStream_t stream,
-          const std::function<bool()>& runs_slowly = nullptr);
+          const std::function<bool()>& runs_slowly = nullptr, int samples_max = kSamplesMax);
+
+// Runs a candidate in samples of 50 ms, one after the other without a rest, until `goes_on` returns
+// false. `goes_on` is called after each sample with the seconds of a launch and the launches.
+absl::Status RunSteadily(const Candidate& candidate, cudaStream_t stream,
+                         const std::function<bool(double seconds, int64_t launches)>& goes_on);
 
 struct Ceilings {
   double copy_bytes_per_second = 0;  // device to device, read + written

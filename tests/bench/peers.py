@@ -1,13 +1,17 @@
 """Times of PyTorch, torch.compile, Triton, cuBLAS, QuACK and flash-attention for the problems of
 warpcall_cuda_kernel_bench, in the format of that program's rows.
 
-    peers.py [--warm] [PROBLEM...]      as peers_problems.py lists them; default: all
+    peers.py [--settled] [--warm] [PROBLEM...]      as peers_problems.py lists them; default: all
 
 Run it after that program on the same machine, since only figures of one machine at one time compare. The data are
 random; every contender of a problem takes turns with a copy of as many bytes, each sample is a CUDA graph of launches
 over operands and outputs that pass the L2 five times before they come again, and the rows show medians. A result that
 differs from PyTorch's is not reported. --warm compiles everything in several processes and measures nothing, so that
 the run after it does not spend its time on compilers. Exit status 1 when a problem had no contender.
+
+With --settled a short burst chooses the fastest contender of each group, and these are measured as `warpcall bench
+--method settled` measures rows, in 12 s each. Their lines add the SM clock, the power, the energy of a launch, and
+TFLOP/s per GHz. The problems are by default those that power bounds.
 """
 
 import argparse
@@ -26,10 +30,14 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 import torch
 import torch.nn.functional as F
 
+import peers_load
 import peers_problems
 
 # Per contender.
 SAMPLES_MAX, MS_MAX, SAMPLES_MIN = 31, 100.0, 5
+# Enough to choose the contenders of a settled run, one of each group.
+CHOOSING_SAMPLES = 8
+GROUPS = [("triton",), ("torch", "torch.compile", "cublaslt"), ("quack",), ("flash_attn",)]
 # The relative error (Euclidean) of a right result against PyTorch's in the same type is below this.
 ERROR_MAX = {"float32": 2e-3, "float16": 5e-3, "bfloat16": 2e-2}
 WARMING_PROCESSES = 12
@@ -176,20 +184,23 @@ def elapsed_ms(function):
 
 
 class Contender:
-    """A warm and captured contender: sample() is the time of one launch."""
+    """A warm and captured contender: sample() is the time of one launch in a burst, steady() runs without a rest."""
 
     def __init__(self, name, function, problem, sets):
+        self.name, self.function, self.problem, self.sets = name, function, problem, sets
+        self.replays = None  # of a steady sample
         with preferring(name, problem), torch.no_grad():
             for _ in range(2):  # compilers, handles, the choice of algorithms
                 function(*sets[0])
             torch.cuda.synchronize()
             # Launched one by one, small kernels take as long as the CPU needs for them.
-            self.capture(function, sets, peers_problems.launches_for(elapsed_ms(lambda: function(*sets[0]))))
+            self.capture(peers_problems.launches_for(elapsed_ms(lambda: function(*sets[0]))))
             launches = peers_problems.launches_for(self.sample())
             if launches > 1.5 * self.launches:
-                self.capture(function, sets, launches)
+                self.capture(launches)
 
-    def capture(self, function, sets, launches):
+    def capture(self, launches):
+        function, sets = self.function, self.sets
         self.launches, self.graph = launches, torch.cuda.CUDAGraph()
         # Outputs stay until their turn comes again, so that none is written where the L2 still has it.
         outputs = [None] * len(sets)
@@ -201,6 +212,15 @@ class Contender:
 
     def sample(self):
         return elapsed_ms(self.graph.replay) / self.launches
+
+    def steady(self):
+        """Runs peers_load.SAMPLE_MS of launches. Their number, and the milliseconds of one."""
+        if self.replays is None:
+            with preferring(self.name, self.problem), torch.no_grad():
+                self.capture(peers_problems.launches_for(self.sample(), peers_load.SAMPLE_MS))
+            self.replays = max(1, round(peers_load.SAMPLE_MS / (self.sample() * self.launches)))
+        launches = self.replays * self.launches
+        return launches, elapsed_ms(lambda: [self.graph.replay() for _ in range(self.replays)]) / launches
 
 
 class Copies:
@@ -255,11 +275,11 @@ def ready(problem, found, sets):
     return taking, refused
 
 
-def measure(contenders_by_name):
+def measure(contenders_by_name, samples_max=SAMPLES_MAX):
     """Milliseconds of each one's launches, sample by sample in turns."""
     samples = {name: [] for name in contenders_by_name}
     spent = dict.fromkeys(contenders_by_name, 0.0)
-    for turn in range(SAMPLES_MAX):
+    for turn in range(samples_max):
         for name, contender in contenders_by_name.items():
             if spent[name] > MS_MAX and turn >= SAMPLES_MIN:
                 continue
@@ -270,25 +290,46 @@ def measure(contenders_by_name):
     return samples
 
 
-def run(line, found):
-    """Prints one problem's results; whether there was one."""
+def fastest_of_groups(samples):
+    """Names of the fastest of each group."""
+    medians = {name: peers_problems.quantile(values, 0.5) for name, values in samples.items()}
+    groups = [[name for name in group if name in medians] for group in GROUPS]
+    return [min(group, key=medians.get) for group in groups if group]
+
+
+def reader_of(device):
+    """Reads the device's conditions; None, and says why, where nothing does."""
+    try:
+        return peers_load.Nvml(device.uuid)
+    except (OSError, AttributeError) as error:
+        print(f"missing: nvml ({error})")
+        return None
+
+
+def run(line, found, settle=None):
+    """Prints one problem's results; whether there was one. `settle`: measures contenders by name by the settled
+    method, and returns their samples and loads; None: the method is burst."""
     problem = peers_problems.parse(line)
     count = problem.sets(torch.cuda.get_device_properties(0).L2_cache_size)
     sets = operands_of(problem, count)
     taking, refused = ready(problem, found, sets)
     copies = Copies(problem, count)
-    samples = measure({"copy": copies, **taking})
+    samples = measure({"copy": copies, **taking}, CHOOSING_SAMPLES if settle else SAMPLES_MAX)
     copied = 2 * (problem.bytes // 2) / peers_problems.quantile(samples["copy"], 0.5) * 1e3
+    loads = {}
+    if settle:
+        samples, loads = settle({name: taking[name] for name in fastest_of_groups(samples)})
     print(line)
     for name, values in samples.items():
-        print(peers_problems.result_line(name, values, problem, copied))
+        print(peers_problems.result_line(name, values, problem, copied)
+              + peers_problems.load_text(loads.get(name), values, problem))
     for name, reason in refused.items():
         print(peers_problems.refusal_line(name, reason))
     sys.stdout.flush()
     return bool(taking)
 
 
-def run_all(lines, found):
+def run_all(lines, found, settled=False):
     device = torch.cuda.get_device_properties(0)
     versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     versions |= {name: getattr(sys.modules[name], "__version__", "of no version") for name in ("triton", *PACKAGES)
@@ -297,10 +338,12 @@ def run_all(lines, found):
     for name, module in found.items():
         if isinstance(module, NotTaken):
             print(f"missing: {name} ({str(module).splitlines()[0]})")
+    print(f"method: {'settled' if settled else 'burst'}")
+    settle = functools.partial(peers_load.settle, reader=reader_of(device)) if settled else None
     measured = 0
     for line in lines:
         try:
-            measured += run(line, found)
+            measured += run(line, found, settle)
         except Exception as error:  # pylint: disable=broad-except
             print(f"{line}\n{peers_problems.refusal_line('(all)', reason_of(error))}", flush=True)
         torch.cuda.empty_cache()
@@ -333,12 +376,13 @@ def warm_all(lines):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--settled", action="store_true")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("problems", nargs="*", metavar="PROBLEM")
     arguments = parser.parse_args()
-    lines = arguments.problems or [line for line, _ in peers_problems.PROBLEMS]
+    lines = arguments.problems or peers_problems.lines_for(arguments.settled)
     torch.manual_seed(os.getpid())
-    return warm_all(lines) if arguments.warm else run_all(lines, packages())
+    return warm_all(lines) if arguments.warm else run_all(lines, packages(), arguments.settled)
 
 
 if __name__ == "__main__":

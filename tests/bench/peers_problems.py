@@ -1,11 +1,14 @@
 """The problems on which peers are measured beside warpcall_cuda_kernel_bench, and how their results are written.
 
 Needs nothing but Python: peers.py, which needs PyTorch and a GPU, and tests/gpu/peers_table.py read it. As a
-program it prints the problems as `warpcall_cuda_kernel_bench --problems` takes them.
+program it prints the problems as `warpcall_cuda_kernel_bench --problems` takes them:
+
+    peers_problems.py [--settled]      --settled: only those that power bounds
 """
 
 import dataclasses
 import math
+import sys
 
 # warpcall_cuda_kernel_bench's names, and the tables' names.
 PROBLEMS = [
@@ -45,6 +48,17 @@ PROBLEMS = [
     ("linear float32 4096x4096 4096x4096 4096 activation=gelu", "linear with gelu 4096³ float32"),
     ("linear bfloat16 4096x4096 4096x4096 4096 activation=none", "linear 4096³ bfloat16"),
     ("linear bfloat16 4096x4096 4096x4096 4096 activation=gelu", "linear with gelu 4096³ bfloat16"),
+]
+# The problems that power bounds, which the settled method measures.
+POWER_BOUND = [
+    "matmul float32 4096x4096 4096x4096",
+    "matmul float32 4096x4096 4096x4096 precision=tf32",
+    "matmul float16 4096x4096 4096x4096",
+    "matmul bfloat16 2048x2048 2048x2048",
+    "matmul bfloat16 4096x4096 4096x4096",
+    "matmul bfloat16 8192x8192 8192x8192",
+    "linear bfloat16 4096x4096 4096x4096 4096 activation=none",
+    "linear bfloat16 4096x4096 4096x4096 4096 activation=gelu",
 ]
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 PRODUCTS = ("matmul", "linear")
@@ -108,15 +122,19 @@ def parse(line):
     return Problem(line, kernel, data_type, tuple(shapes), attributes)
 
 
-def launches_for(launch_ms):
+def launches_for(launch_ms, sample_ms=SAMPLE_MS):
     """Number of launches in a sample, each of which takes so long."""
-    return max(LAUNCHES_MIN, min(LAUNCHES_MAX, int(SAMPLE_MS / max(launch_ms, 1e-9)) + 1))
+    return max(LAUNCHES_MIN, min(LAUNCHES_MAX, int(sample_ms / max(launch_ms, 1e-9)) + 1))
 
 
 def quantile(values, q):
     """Quantile as in warpcall_cuda_kernel_bench: the nearest value, not one between two."""
     ordered = sorted(values)
     return ordered[int(q * (len(ordered) - 1) + 0.5)]
+
+
+def lines_for(settled):
+    return POWER_BOUND if settled else [line for line, _ in PROBLEMS]
 
 
 def result_line(name, samples_ms, problem, copy_bytes_per_second):
@@ -127,6 +145,15 @@ def result_line(name, samples_ms, problem, copy_bytes_per_second):
             f"{100 * rate / copy_bytes_per_second:5.1f} % of copy {problem.flops / median * 1e-6:8.2f} TFLOP/s")
 
 
+def load_text(load, samples_ms, problem):
+    """The figures that warpcall_cuda_kernel_bench --settled adds to a row; empty for a load of None."""
+    if load is None:
+        return ""
+    tflops = problem.flops / quantile(samples_ms, 0.5) * 1e-9
+    return (f"  {load.mhz:5.0f} MHz {load.watts:6.1f} W {load.mj:9.3f} mJ {tflops / load.mhz * 1e3:7.4f} "
+            "TFLOP/s per GHz")
+
+
 def refusal_line(name, reason):
     """Row of a peer that did not take the problem: the reason's first line, cut."""
     first = (str(reason).strip().splitlines() or ["no reason was given"])[0]
@@ -134,5 +161,4 @@ def refusal_line(name, reason):
 
 
 if __name__ == "__main__":
-    for problem_line, _ in PROBLEMS:
-        print(problem_line)
+    print("\n".join(lines_for(sys.argv[1:] == ["--settled"])))

@@ -36,6 +36,6 @@ cp --parents tests/gpu/nvml_check.cc server/runtime/cuda/nvml_types.h "$out/"
 cp --parents client/python/warpcall/*.py tests/client/python/{support,torch_test}.py \
   tests/differential/differential.py "$out/"
 cp tests/gpu/run.sh tests/gpu/{service,residents,graphs,workers,push,fault,inspect}_check.py tests/gpu/tune.py \
-  tests/differential/{differential,graphs}.py tests/bench/scrape_bench.py tests/bench/peers{,_problems,_triton}.py tests/bench/graph_peers.py \
+  tests/differential/{differential,graphs}.py tests/bench/scrape_bench.py tests/bench/peers{,_load,_problems,_triton}.py tests/bench/graph_peers.py \
   tests/deploy/processes.py "$out/"
 du -sh "$out"

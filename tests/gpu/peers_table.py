@@ -1,20 +1,25 @@
-"""The table of peers in BENCHMARKS.md, from the logs of run.sh's step `peers`: peers_table.py PEERS_BENCH.LOG PEERS.LOG
+"""The tables of peers in BENCHMARKS.md, from the logs of run.sh's steps `peers` and `peers_settled`:
+
+    peers_table.py PEERS_BENCH.LOG PEERS.LOG
+    peers_table.py --settled PEERS_SETTLED_BENCH.LOG PEERS_SETTLED.LOG
 
 A row is Warpcall's fastest kernel of its own for a problem, in CUDA or generated at run time, beside the fastest of
-each group of peers; Warpcall's rows in Triton's language and of libraries count with those peers.
+each group of peers, or with --settled the fastest peer; Warpcall's rows in Triton's language and of libraries count
+with those peers. A table is of one method: logs of the other are refused.
 """
 
 import pathlib
 import re
 import sys
 
-from table import COMPILED, LIBRARY, MANUAL, TRITON, read
+from table import LIBRARY, MANUAL, TRITON, lines_that_begin, read
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "bench")]
-from peers_problems import PROBLEMS, PRODUCTS
+from peers_problems import POWER_BOUND, PROBLEMS, PRODUCTS
 
 OTHERS = ["quack", "flash_attn"]
+NAMES = dict(PROBLEMS)
 # Column -> names of its peers in the two logs.
 PEERS = {
     "torch": ["torch"],
@@ -51,9 +56,31 @@ def arithmetic_shares(path):
     return shares
 
 
-def lines_that_begin(path, *beginnings):
+def loads(path):
+    """Problem -> row -> (MHz, W, mJ of a launch, TFLOP/s per GHz) of a settled log; 0 mJ: unknown."""
+    found, problem = {}, None
     with open(path, encoding="utf-8") as file:
-        return [line.strip() for line in file if line.startswith(beginnings)]
+        for line in file:
+            load = re.match(r"  (\(cuBLASLt directly\)|\S+) .* (\d+) MHz +([\d.]+) W +([\d.]+) mJ +([\d.]+) TFLOP/s per",
+                            line)
+            if load:
+                found[problem][load.group(1)] = tuple(float(load.group(i)) for i in (2, 3, 4, 5))
+            elif not line.startswith(" "):
+                problem = line.strip()
+                found[problem] = {}
+    return found
+
+
+def check_method(path, method):
+    methods = lines_that_begin(path, "method: ")
+    if not methods or set(methods) != {f"method: {method}"}:
+        raise SystemExit(f"{path} has {', '.join(methods) or 'no method'}; it must have method: {method}")
+
+
+def footer(bench_log, peers_log):
+    """The run, below its table; once what the logs of several calls repeat."""
+    return "; ".join(dict.fromkeys(lines_that_begin(peers_log, "peers: ", "missing: ", "method: ")
+                                   + lines_that_begin(bench_log, "conditions: "))) + "."
 
 
 def fastest(rows, names):
@@ -86,34 +113,77 @@ def ceiling_of(problem, row, ours, shares):
     return f"{copied:.0f} % of copy"
 
 
+def measured(logs, method, problems):
+    """(problem, our rows, the peers' rows) for each problem of the two logs, which must be of the method."""
+    for log in logs:
+        check_method(log, method)
+    ours_of, peers_of = (read(log) for log in logs)
+    for problem in problems:
+        ours, peers = ours_of.get(problem), peers_of.get(problem)
+        if not ours or peers is None:
+            raise SystemExit(f"{problem!r} is missing in {logs[1] if ours else logs[0]}")
+        yield problem, ours, peers
+
+
 def table(bench_log, peers_log):
     """Its lines."""
-    ours_of, peers_of = read(bench_log), read(peers_log)
+    results = list(measured((bench_log, peers_log), "burst", [problem for problem, _ in PROBLEMS]))
     shares, refused_of = arithmetic_shares(bench_log), refusals(peers_log)
-    measured = {name for rows in peers_of.values() for name in rows}
+    there = {name for _, _, peers in results for name in peers}
     columns = {column: names for column, names in PEERS.items()
-               if names is not OTHERS or measured.intersection(names)}
+               if names is not OTHERS or there.intersection(names)}
     yield "| problem | Warpcall | µs | of its ceiling | " + " | ".join(columns) + " | the best of them over Warpcall |"
     yield "|---" * (5 + len(columns)) + "|"
-    for problem, name in PROBLEMS:
-        ours, peers, refused = ours_of.get(problem), peers_of.get(problem), refused_of.get(problem, {})
-        if not ours or peers is None:
-            raise SystemExit(f"{problem!r} is missing in {peers_log if ours else bench_log}")
+    for problem, ours, peers in results:
+        refused = refused_of.get(problem, {})
         # cuBLASLt has one name for PyTorch's call and for the row's: the faster counts.
         rows = {**ours, **{peer: min(result, ours.get(peer, result)) for peer, result in peers.items()}}
         own = own_of(ours)
         best = fastest(rows, [peer for names in columns.values() for peer in names])
         yield " | ".join([
-            f"| {name}", *(([own[1], f"{own[0]:.1f}", ceiling_of(problem, own[1], ours, shares)] if own
+            f"| {NAMES[problem]}", *(([own[1], f"{own[0]:.1f}", ceiling_of(problem, own[1], ours, shares)] if own
                             else ["–", "–", "–"])),
             *(cell(rows, refused, names) for names in columns.values()),
             (f"{best[0] / own[0]:.2f}" if own and best else "–") + " |"])
     yield ""
-    yield "; ".join(lines_that_begin(peers_log, "peers: ", "missing: ")
-                    + lines_that_begin(bench_log, "conditions: ")) + "."
+    yield footer(bench_log, peers_log)
+
+
+def load_cells(us, load):
+    """µs, MHz and mJ; what is not known is a dash."""
+    return [f"{us:.1f}", f"{load[0]:.0f}" if load else "–", f"{load[2]:.2f}" if load and load[2] else "–"]
+
+
+def settled_table(bench_log, peers_log):
+    """Its lines."""
+    shares, our_loads, peer_loads = arithmetic_shares(bench_log), loads(bench_log), loads(peers_log)
+    yield ("| problem | Warpcall | µs | MHz | W | mJ | TFLOP/s per GHz | of multiply-adds | best peer | µs | MHz | mJ "
+           "| its time over ours | its energy over ours |")
+    yield "|---" * 14 + "|"
+    for problem, ours, peers in measured((bench_log, peers_log), "settled", POWER_BOUND):
+        own = own_of(ours)
+        rivals = [(us, name, our_loads[problem].get(name)) for name, (us, *_) in ours.items() if not own or name != own[1]]
+        rivals += [(us, name, peer_loads[problem].get(name)) for name, (us, *_) in peers.items()]
+        if not own or not rivals:
+            raise SystemExit(f"{problem!r} has no {'peer' if own else 'kernel of our own'}")
+        load, best = our_loads[problem].get(own[1]), min(rivals, key=lambda rival: rival[0])
+        us, mhz, mj = load_cells(own[0], load)
+        knows_energy = load and load[2] and best[2] and best[2][2]
+        share = shares[problem].get(own[1])
+        yield " | ".join([
+            f"| {NAMES[problem]}", own[1], us, mhz, f"{load[1]:.0f}" if load else "–", mj,
+            f"{load[3]:.3f}" if load else "–", f"{share:.1f} %" if share else "–",
+            best[1], *load_cells(best[0], best[2]), f"{best[0] / own[0]:.3f}",
+            (f"{best[2][2] / load[2]:.3f}" if knows_energy else "–") + " |"])
+    yield ""
+    yield footer(bench_log, peers_log)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    print("\n".join(table(*sys.argv[1:])))
+    match sys.argv[1:]:
+        case ["--settled", bench, peers]:
+            print("\n".join(settled_table(bench, peers)))
+        case [bench, peers]:
+            print("\n".join(table(bench, peers)))
+        case _:
+            sys.exit(__doc__)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
 #   bash run.sh [STEP...]      steps: device check conformance expressions variants observe sanitizer service
-# residents graphs push spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices tune peers graph_bench
+# residents graphs push spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices tune peers peers_settled graph_bench
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -142,6 +142,17 @@ peers() {
   step peers_warm python3 "$here/peers.py" --warm
   TAIL_LINES=3 step peers_bench "$here/bin/warpcall_cuda_kernel_bench" --problems "$logs/peers_problems.txt"
   TAIL_LINES=400 step peers python3 "$here/peers.py"
+}
+# The same for products that power bounds, by the settled method: about five minutes for each of the two programs.
+# SETTLED_PROBLEMS, a file with some of them, makes it shorter; peers_table.py takes the logs of several calls in one file.
+peers_settled() {
+  local problems=${SETTLED_PROBLEMS:-$logs/settled_problems.txt}
+  [[ -n ${SETTLED_PROBLEMS:-} ]] || python3 "$here/peers_problems.py" --settled >"$problems"
+  local lines
+  mapfile -t lines <"$problems"
+  step peers_warm python3 "$here/peers.py" --warm "${lines[@]}"
+  TAIL_LINES=60 step peers_settled_bench "$here/bin/warpcall_cuda_kernel_bench" --settled --problems "$problems"
+  TAIL_LINES=60 step peers_settled python3 "$here/peers.py" --settled "${lines[@]}"
 }
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 

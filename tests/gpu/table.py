@@ -43,6 +43,11 @@ def read(path):
     return results
 
 
+def lines_that_begin(path, *beginnings):
+    with open(path, encoding="utf-8") as file:
+        return [line.strip() for line in file if line.startswith(beginnings)]
+
+
 def main():
     results = read(sys.argv[1])
     print("| problem | cuda | us | of its ceiling | library | us | manual | us | triton | us | compiled | us |")
@@ -60,6 +65,7 @@ def main():
         cell = lambda pair: f"{pair[1]} | {pair[0]:.1f}" if pair else "– | –"
         print(f"| {name} | {cell(own)} | {share} | {cell(library)} | {cell(manual)} | {cell(triton)} "
               f"| {cell(compiled)} |")
+    print("\n" + "; ".join(lines_that_begin(sys.argv[1], "method: ", "conditions: ")) + ".")
 
 
 if __name__ == "__main__":
