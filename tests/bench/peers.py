@@ -1,4 +1,4 @@
-"""Times of PyTorch, torch.compile, Triton, cuBLAS, QuACK and flash-attention for the problems of
+"""Times of PyTorch, torch.compile, Triton, cuBLAS, QuACK, FlashInfer and flash-attention for the problems of
 warpcall_cuda_kernel_bench, in the format of that program's rows.
 
     peers.py [--settled] [--warm] [PROBLEM...]      as peers_problems.py lists them; default: all
@@ -37,14 +37,15 @@ import peers_problems
 SAMPLES_MAX, MS_MAX, SAMPLES_MIN = 31, 100.0, 5
 # Enough to choose the contenders of a settled run, one of each group.
 CHOOSING_SAMPLES = 8
-GROUPS = [("triton",), ("torch", "torch.compile", "cublaslt"), ("quack",), ("flash_attn",)]
+GROUPS = [("triton",), ("torch", "torch.compile", "cublaslt"), ("quack",), ("flashinfer",), ("flash_attn",)]
 # The relative error (Euclidean) of a right result against PyTorch's in the same type is below this.
 ERROR_MAX = {"float32": 2e-3, "float16": 5e-3, "bfloat16": 2e-2}
 WARMING_PROCESSES = 12
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": functools.partial(F.gelu, approximate="tanh"),
                "gelu_erf": F.gelu}
+QUACK_ACTIVATIONS = {"none": None, "relu": "relu", "gelu": "gelu_tanh_approx"}
 # Modules with the kernels of optional packages.
-PACKAGES = {"quack": "quack", "flash_attn": "flash_attn.ops.triton.layer_norm"}
+PACKAGES = {"quack": "quack", "flashinfer": "flashinfer.norm", "flash_attn": "flash_attn.ops.triton.layer_norm"}
 
 
 class NotTaken(Exception):
@@ -123,14 +124,33 @@ def by_cublaslt(problem):
 
 
 def by_quack(quack, problem):
+    attributes = problem.attributes
     match problem.kernel:
-        case "softmax" if problem.attributes.get("axis", -1) == -1:
+        case "softmax" if attributes.get("axis", -1) == -1:
             return quack.softmax
+        case "layernorm":  # which takes weights in float32 only
+            return functools.partial(importlib.import_module("quack.rmsnorm").layernorm_fwd, eps=1e-5)
         case "rmsnorm":
             return functools.partial(quack.rmsnorm, eps=1e-6)
         case "matmul" if problem.data_type != "float32":
-            return quack.gemm
+            return importlib.import_module("quack.gemm_interface").gemm
+        case "linear" if problem.data_type != "float32" and attributes["activation"] in QUACK_ACTIVATIONS:
+            products = importlib.import_module("quack.gemm_interface")
+            activation = QUACK_ACTIVATIONS[attributes["activation"]]
+            if activation is None:
+                return lambda x, weight, bias: products.gemm(x, weight.t(), bias=bias)
+            return lambda x, weight, bias: products.gemm_act(x, weight.t(), bias=bias, activation=activation,
+                                                             store_preact=False)[1]
     raise NotTaken("QuACK has no such kernel")
+
+
+def by_flashinfer(norm, problem):
+    match problem.kernel:
+        case "layernorm":
+            return functools.partial(norm.layernorm, eps=1e-5)
+        case "rmsnorm":
+            return functools.partial(norm.rmsnorm, eps=1e-6)
+    raise NotTaken("FlashInfer has no such kernel")
 
 
 def by_flash_attention(module, problem):
@@ -145,7 +165,8 @@ def by_flash_attention(module, problem):
 def contenders(problem, found):
     """Name -> maker of its function."""
     made = {"torch": eager, "torch.compile": compiled, "cublaslt": by_cublaslt}
-    for name, maker in (("triton", in_triton), ("quack", by_quack), ("flash_attn", by_flash_attention)):
+    for name, maker in (("triton", in_triton), ("quack", by_quack), ("flashinfer", by_flashinfer),
+                        ("flash_attn", by_flash_attention)):
         if not isinstance(found[name], NotTaken):
             made[name] = functools.partial(maker, found[name])
     return {name: functools.partial(maker, problem) for name, maker in made.items()}
@@ -367,6 +388,7 @@ def warm(lines):
 
 
 def warm_all(lines):
+    os.environ.setdefault("QUACK_COMPILE_WORKERS", "2")  # of each process
     pieces = [lines[i::WARMING_PROCESSES] for i in range(WARMING_PROCESSES)]
     with concurrent.futures.ProcessPoolExecutor(
             WARMING_PROCESSES, multiprocessing.get_context("spawn")) as processes:
@@ -382,6 +404,9 @@ def main():
     arguments = parser.parse_args()
     lines = arguments.problems or peers_problems.lines_for(arguments.settled)
     torch.manual_seed(os.getpid())
+    if not arguments.warm:
+        # QuACK would keep the choices that it made while other processes used the GPU.
+        os.environ.setdefault("QUACK_FORCE_CACHE_UPDATE", "1")
     return warm_all(lines) if arguments.warm else run_all(lines, packages(), arguments.settled)
 
 

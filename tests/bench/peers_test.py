@@ -310,6 +310,32 @@ class MeasuringTest(unittest.TestCase):
         self.assertEqual(len(lines), 2)
         self.assertRegex(lines[1], r"^  torch +400\.00 us .* 1650 MHz +690\.0 W +280\.000 mJ")
 
+    def test_quack_takes_what_it_has(self):
+        modules = {"quack.rmsnorm": mock.Mock(), "quack.gemm_interface": mock.Mock()}
+        with mock.patch.object(peers.importlib, "import_module", side_effect=modules.get):
+            for line, _ in peers_problems.PROBLEMS:
+                problem = peers_problems.parse(line)
+                product = problem.kernel in peers_problems.PRODUCTS and problem.data_type != "float32"
+                if product or problem.kernel in ("layernorm", "rmsnorm") or (problem.kernel == "softmax"
+                                                                             and not problem.attributes):
+                    self.assertTrue(callable(peers.by_quack(mock.Mock(), problem)), line)
+                else:
+                    with self.assertRaises(peers.NotTaken, msg=line):
+                        peers.by_quack(mock.Mock(), problem)
+            gelu = peers.by_quack(mock.Mock(), peers_problems.parse(
+                "linear bfloat16 4096x4096 4096x4096 4096 activation=gelu"))
+        modules["quack.gemm_interface"].gemm_act.return_value = (None, "after the activation")
+        self.assertEqual(gelu(mock.Mock(), mock.Mock(), mock.Mock()), "after the activation")
+
+    def test_flashinfer_takes_norms(self):
+        norm = mock.Mock()
+        for line, (function, epsilon) in ((NORM, (norm.layernorm, 1e-5)),
+                                          ("rmsnorm bfloat16 65536x1024 1024", (norm.rmsnorm, 1e-6))):
+            taken = peers.by_flashinfer(norm, peers_problems.parse(line))
+            self.assertEqual((taken.func, taken.keywords), (function, {"eps": epsilon}))
+        with self.assertRaisesRegex(peers.NotTaken, "FlashInfer has no such kernel"):
+            peers.by_flashinfer(norm, peers_problems.parse(SOFTMAX))
+
     def run_one(self, line, found, ready, settle=None):
         output = io.StringIO()
         with mock.patch.multiple(peers, operands_of=mock.DEFAULT, Copies=mock.DEFAULT, ready=ready) as made, \
@@ -339,7 +365,7 @@ class MeasuringTest(unittest.TestCase):
             found = peers.packages()
         peers.torch.__version__ = "2.11.0"
         peers.torch.cuda.get_device_properties.return_value.name = "NVIDIA H200"
-        self.assertEqual(set(found), {"triton", "quack", "flash_attn"})
+        self.assertEqual(set(found), {"triton", "quack", "flashinfer", "flash_attn"})
         self.assertEqual(set(peers.contenders(peers_problems.parse(SOFTMAX), found)),
                          {"torch", "torch.compile", "cublaslt"})
         output = io.StringIO()
@@ -442,7 +468,7 @@ class TableTest(unittest.TestCase):
         self.assertNotIn("QuACK", head)
         theirs = {SOFTMAX: [ROW.format("torch", 110, 80, ""), ROW.format("quack", 70, 80, "")]}
         lines = list(peers_table.table(*self.logs(None, theirs)))
-        self.assertIn("| QuACK, flash-attention |", lines[0])
+        self.assertIn("| QuACK, FlashInfer, flash-attention |", lines[0])
         self.assertEqual(lines[0].count("|"), lines[1].count("|"))
         self.assertTrue(any(line.endswith("| 70.0 | 0.70 |") for line in lines))
 

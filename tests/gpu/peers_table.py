@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "bench")]
 from peers_problems import POWER_BOUND, PROBLEMS, PRODUCTS
 
-OTHERS = ["quack", "flash_attn"]
+OTHERS = ["quack", "flashinfer", "flash_attn"]
 NAMES = dict(PROBLEMS)
 # Column -> names of its peers in the two logs.
 PEERS = {
@@ -26,7 +26,7 @@ PEERS = {
     "torch.compile": ["torch.compile"],
     "Triton": ["triton", *sorted(TRITON)],
     "cuBLASLt, cuDNN": ["cublaslt", "(cuBLASLt directly)", *sorted(LIBRARY - {"cublaslt", "device_memcpy"})],
-    "QuACK, flash-attention": OTHERS,
+    "QuACK, FlashInfer, flash-attention": OTHERS,
 }
 
 
