@@ -19,11 +19,11 @@
 #include "proto/common/status_macros.h"
 #include "server/inspect/candidate.h"
 #include "server/inspect/conditions_seen.h"
-#include "server/inspect/copy_ceiling.h"
 #include "server/inspect/describe.h"
 #include "server/inspect/fastest_rows.h"
 #include "server/inspect/flops_ceiling.h"
 #include "server/inspect/foresight.h"
+#include "server/inspect/memory_ceiling.h"
 #include "server/inspect/operand_sets.h"
 #include "server/inspect/ranking.h"
 #include "server/inspect/reference.h"
@@ -38,7 +38,8 @@ namespace {
 constexpr double kShortLaunchNs = 10e6;
 // Length of a slice of measuring, after which the run yields to other work on the machine.
 constexpr int64_t kSliceNs = 10'000'000;
-// Copies get this share of the rows' time, and at least this many samples if they are short.
+// Copies, and likewise reads, get this share of the rows' time, and at least this many samples if
+// they are short.
 constexpr int64_t kCopyShare = 8;
 constexpr int kCopiesPerRound = 2;
 constexpr int64_t kCopiesMin = 3;
@@ -118,9 +119,10 @@ class Run {
       RETURN_IF_ERROR(ForEach([this](Candidate& candidate) { return Check(candidate); }));
     ReportProgress();
     RETURN_IF_ERROR(plan_.settled ? MeasureSettled() : MeasureGroups(GroupsOf(candidates_)));
-    while (copies_ != nullptr && copies_->samples() < kCopiesWanted &&
-           copies_->spent_ns() < kCopiesNsMax && !PastDeadline())
-      RETURN_IF_ERROR(SampleOnce(&copies_));
+    for (auto* ceiling : {&copies_, &reads_})
+      while (*ceiling != nullptr && (*ceiling)->samples() < kCopiesWanted &&
+             (*ceiling)->spent_ns() < kCopiesNsMax && !PastDeadline())
+        RETURN_IF_ERROR(SampleOnce(ceiling));
     return TakeResponse();
   }
 
@@ -155,7 +157,11 @@ class Run {
                                     site_.clock};
     const DataType type = plan_.problem.inputs[0].data_type;
     takes_power_ = ArithmeticMayBound(work_);
-    RETURN_IF_ERROR(Keep(CopyCeiling::Create(site, work_.bytes), &copies_));
+    RETURN_IF_ERROR(Keep(MemoryCeiling::OfCopies(site, work_.bytes), &copies_));
+    if (site_.reads != nullptr && ReadsAlmostOnly(plan_.problem))
+      RETURN_IF_ERROR(Keep(MemoryCeiling::OfReads(site_.reads, device_->properties(), plan_.problem,
+                                                  {stream_.get(), &*sets_, site_.clock}),
+                           &reads_));
     // The CPU's multiply-adds cost next to nothing.
     if (!takes_power_ && !(OnCpu() && type == DataType::kFloat32)) return absl::OkStatus();
     const Arithmetic arithmetic = ArithmeticOf(*plan_.kernel->op, plan_.problem);
@@ -176,8 +182,8 @@ class Run {
     stream_->Synchronize().IgnoreError();
     if (!device_->healthy()) return status;
     Log(LogLevel::kWarning,
-        std::is_same_v<Ceiling, CopyCeiling> ? "copy bandwidth not measured"
-                                             : "arithmetic's ceiling not measured",
+        std::is_same_v<Ceiling, MemoryCeiling> ? "memory's ceiling not measured"
+                                               : "arithmetic's ceiling not measured",
         {{"device", device_->properties().name}, {"error", status.message()}});
     ceiling->reset();
     return absl::OkStatus();
@@ -505,10 +511,12 @@ class Run {
     if (flops_ != nullptr && flops_->samples() < kFlopsSamplesMax &&
         (flops_->samples() < kFlopsSamplesMin || flops_->spent_ns() * kCopyShare < RowsNs()))
       RETURN_IF_ERROR(SampleOnce(&flops_));
-    for (int i = 0; i < kCopiesPerRound && copies_ != nullptr; ++i) {
-      if (copies_->samples() >= kCopiesMin && copies_->spent_ns() * kCopyShare >= RowsNs()) break;
-      RETURN_IF_ERROR(SampleOnce(&copies_));
-    }
+    for (auto* ceiling : {&copies_, &reads_})
+      for (int i = 0; i < kCopiesPerRound && *ceiling != nullptr; ++i) {
+        if ((*ceiling)->samples() >= kCopiesMin && (*ceiling)->spent_ns() * kCopyShare >= RowsNs())
+          break;
+        RETURN_IF_ERROR(SampleOnce(ceiling));
+      }
     return absl::OkStatus();
   }
 
@@ -541,8 +549,11 @@ class Run {
 
   // Sets the ceilings, as known by now, and the rates that follow from the results' medians.
   void SetRates(v1::BenchmarkResponse* response) const {
-    const double ceiling = copies_ == nullptr ? 0 : copies_->bytes_per_second();
-    response->set_ceiling_bytes_per_second(ceiling);
+    const double copies = copies_ == nullptr ? 0 : copies_->bytes_per_second();
+    const double reads = reads_ == nullptr ? 0 : reads_->bytes_per_second();
+    const double ceiling = reads > 0 ? reads : copies;
+    response->set_ceiling_bytes_per_second(copies);
+    response->set_read_ceiling_bytes_per_second(reads);
     response->set_flops_ceiling(flops_ == nullptr ? 0 : flops_->flops_per_second());
     for (v1::BenchmarkResult& result : *response->mutable_results()) {
       const double seconds = result.median_ns() / 1e9;
@@ -573,7 +584,8 @@ class Run {
   // The members below are destroyed before the stream.
   std::optional<OperandSets> sets_;
   std::optional<Foresight> foresight_;
-  std::unique_ptr<CopyCeiling> copies_;
+  std::unique_ptr<MemoryCeiling> copies_;
+  std::unique_ptr<MemoryCeiling> reads_;  // null: copies are the ceiling
   std::unique_ptr<FlopsCeiling> flops_;
   Buffer workspace_;
   std::optional<OpCases> cases_;

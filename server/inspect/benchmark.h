@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/multiply_adds.h"
+#include "kernels/reads.h"
 #include "kernels/registry.h"
 #include "server/engine/clock.h"
 #include "server/inspect/operand_sets.h"
@@ -66,10 +67,12 @@ class SampleWitness {
 struct BenchmarkSite {
   const Registry* registry = nullptr;
   Device* device = nullptr;
-  Surroundings* surroundings = nullptr;        // null: nothing disturbs it
-  ConditionReader* conditions = nullptr;       // null: unknown conditions
-  MultiplyAddsSource multiply_adds = nullptr;  // for the device's kind; null: none is known
-  Clock clock = MonotonicNs;                   // the host's
+  Surroundings* surroundings = nullptr;   // null: nothing disturbs it
+  ConditionReader* conditions = nullptr;  // null: unknown conditions
+  // For the device's kind; null: none is known.
+  MultiplyAddsSource multiply_adds = nullptr;
+  ReadsSource reads = nullptr;
+  Clock clock = MonotonicNs;  // the host's
   std::function<void(int64_t ns)> sleep = [](int64_t ns) { absl::SleepFor(absl::Nanoseconds(ns)); };
   // Null: nobody looks. It may write other inputs, once all rows' outputs were checked.
   SampleWitness* witness = nullptr;
@@ -86,12 +89,13 @@ struct BenchmarkSite {
 // to the device, as by Stream::BindThread.
 //
 // The response has all results in the order of the plan's rows, with verdicts from Rank(). Its
-// stamp lacks the versions of the server and of CUDA. The ceilings are CopyCeiling's for the
-// problem's bytes and FlopsCeiling's in its ArithmeticOf, sampled between the rows' samples. They
-// are 0 if not measurable, or if arithmetic cannot bound the problem (except float32 on CPUs). A
-// result's errors are OutputError's: a right relative_error is the rounding's, at most 2^-24 in
-// float32, 2^-11 in float16 and 2^-8 in bfloat16 where nothing is subnormal; it is 0 over 0 checked
-// elements where the op has no definition.
+// stamp lacks the versions of the server and of CUDA. The ceilings are MemoryCeiling's of copies
+// for the problem's bytes, and of reads if the problem ReadsAlmostOnly, and FlopsCeiling's in its
+// ArithmeticOf, sampled between the rows' samples. They are 0 if not measurable, or if arithmetic
+// cannot bound the problem (except float32 on CPUs). A row's fraction_of_ceiling is of the reads if
+// these were measured, or else of the copies. A result's errors are OutputError's: a right
+// relative_error is the rounding's, at most 2^-24 in float32, 2^-11 in float16 and 2^-8 in bfloat16
+// where nothing is subnormal; it is 0 over 0 checked elements where the op has no definition.
 absl::StatusOr<v1::BenchmarkResponse> RunBenchmark(const BenchmarkSite& site,
                                                    const BenchmarkPlan& plan,
                                                    const BenchmarkLimits& limits);

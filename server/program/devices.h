@@ -9,6 +9,7 @@
 #include "kernels/compiled/cuda_code.h"
 #include "kernels/manifest/kernel_manifest.h"
 #include "kernels/multiply_adds.h"
+#include "kernels/plan.h"
 #include "kernels/registry.h"
 #include "server/engine/engine.h"
 #include "server/engine/gpu_reading.h"
@@ -86,6 +87,9 @@ std::unique_ptr<ConditionReader> OpenConditions(const Device& device);
 
 // A MultiplyAddsSource that covers the kernels of this build.
 absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic arithmetic, const DeviceProperties& device);
+
+// A ReadsSource for every device of this build.
+absl::StatusOr<PlanPtr> ReadsFor(int64_t bytes, const DeviceProperties& device);
 
 // For judge::RunSite::load, on a device that this process opened. UNIMPLEMENTED for the CPU.
 absl::StatusOr<PlanPtr> LoadPushed(const compiled::CudaCode& code,

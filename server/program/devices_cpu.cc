@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/cpu/reads.h"
 #include "kernels/graph/step_graph.h"
 #include "proto/common/status_macros.h"
 #include "server/log/log.h"
@@ -55,6 +56,10 @@ std::unique_ptr<ConditionReader> OpenConditions(const Device&) { return nullptr;
 
 absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic, const DeviceProperties&) {
   return absl::UnimplementedError("this build has no kernels for GPUs");
+}
+
+absl::StatusOr<PlanPtr> ReadsFor(int64_t bytes, const DeviceProperties& device) {
+  return cpu::ReadsOn(bytes, device);
 }
 
 absl::StatusOr<PlanPtr> LoadPushed(const compiled::CudaCode&, const manifest::KernelLaunches&, bool,

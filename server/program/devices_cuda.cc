@@ -3,8 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "kernels/cpu/reads.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/multiply_adds.h"
+#include "kernels/cuda/reads.h"
 #include "kernels/graph/step_graph.h"
 #include "kernels/pushed/pushed_plan.h"
 #include "proto/common/status_macros.h"
@@ -210,6 +212,11 @@ absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic arithmetic,
   if (device.kind != DeviceKind::kCuda)
     return absl::UnimplementedError(absl::StrCat("there is none for ", device.name));
   return cuda::MultiplyAddsOn(arithmetic, device);
+}
+
+absl::StatusOr<PlanPtr> ReadsFor(int64_t bytes, const DeviceProperties& device) {
+  return device.kind == DeviceKind::kCuda ? cuda::ReadsOn(bytes, device)
+                                          : cpu::ReadsOn(bytes, device);
 }
 
 absl::StatusOr<PlanPtr> LoadPushed(const compiled::CudaCode& code,

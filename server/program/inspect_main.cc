@@ -153,6 +153,7 @@ class Answerer {
             .server_version = kVersion,
             .cuda_version = is_gpu ? CudaVersion() : "",
             .multiply_adds = MultiplyAddsFor,
+            .reads = ReadsFor,
             .tell = SendsParts(flags_, channel_)};
   }
 

@@ -348,8 +348,9 @@ absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* de
   plan.deadline_ns = MeasureUntil(benchmark.deadline_ns, MonotonicNs());
   const auto surroundings =
       inspect::NewSurroundings(properties, inspect::NewLinuxMachine(getppid()));
-  inspect::BenchmarkSite site{&registry, device, surroundings.get(), benchmark.conditions,
-                              benchmark.multiply_adds};
+  inspect::BenchmarkSite site{
+      &registry,      device, surroundings.get(), benchmark.conditions, benchmark.multiply_adds,
+      benchmark.reads};
   if (benchmark.tell != nullptr)
     site.tell = [&](const v1::BenchmarkResponse& news) {
       benchmark.tell(news.SerializeAsString());

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/multiply_adds.h"
+#include "kernels/reads.h"
 #include "server/inspect/inspector.h"
 #include "server/judge/code.h"
 #include "server/runtime/conditions.h"
@@ -141,9 +142,11 @@ struct BenchmarkToAnswer {
   const std::string& bytes;           // the request
   int64_t deadline_ns = kNoDeadline;  // by MonotonicNs; the answer is ready shortly before
   std::string server_version = {};
-  std::string cuda_version = {};               // empty on the CPU
-  ConditionReader* conditions = nullptr;       // the device's; null: not known
-  MultiplyAddsSource multiply_adds = nullptr;  // for the device's kind; null: none is known
+  std::string cuda_version = {};          // empty on the CPU
+  ConditionReader* conditions = nullptr;  // the device's; null: not known
+  // For the device's kind; null: none is known.
+  MultiplyAddsSource multiply_adds = nullptr;
+  ReadsSource reads = nullptr;
   // Called with each response of partial results as it comes; the final answer then holds no
   // results. Null: the final answer holds all of them.
   std::function<void(const std::string&)> tell = nullptr;

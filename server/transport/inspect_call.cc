@@ -8,7 +8,7 @@
 #include "proto/common/human_figures.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
-#include "server/inspect/copy_ceiling.h"
+#include "server/inspect/memory_ceiling.h"
 #include "server/log/log.h"
 #include "server/transport/caller.h"
 #include "server/transport/inflater.h"

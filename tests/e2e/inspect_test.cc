@@ -112,11 +112,26 @@ TEST_F(InspectTest, MeasuresTheCeilingOfArithmeticInTheInputsType) {
   EXPECT_EQ(ceiling_of("gelu", {{4096}}, v1::DATA_TYPE_BFLOAT16), 0);
 }
 
+// If a kernel writes next to nothing, its shares are of reads.
+TEST_F(InspectTest, MeasuresReadsBesideAKernelThatReads) {
+  v1::BenchmarkRequest request = BenchmarkOf("matmul", {{1, 500}, {500, 700}});
+  request.add_implementations("cpu");
+  const BenchmarkReply reply = Benchmark(request);
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  const double reads = reply.response.read_ceiling_bytes_per_second();
+  EXPECT_GT(reads, 0);
+  EXPECT_GT(reply.response.ceiling_bytes_per_second(), 0);
+  ASSERT_EQ(reply.response.results_size(), 1);
+  const v1::BenchmarkResult& result = reply.response.results(0);
+  EXPECT_NEAR(result.fraction_of_ceiling(), result.bytes_per_second() / reads, 1e-6);
+}
+
 TEST_F(InspectTest, TimesEveryRowThatFitsBesideTheCopyCeiling) {
   const BenchmarkReply reply = Benchmark(BenchmarkOf("softmax", {{512, 1000}}));
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
   EXPECT_EQ(reply.response.device(), "cpu");
   EXPECT_GT(reply.response.ceiling_bytes_per_second(), 1e8);
+  EXPECT_EQ(reply.response.read_ceiling_bytes_per_second(), 0);
   std::vector<std::string> families;
   for (const v1::BenchmarkResult& result : reply.response.results()) {
     SCOPED_TRACE(result.implementation());

@@ -27,6 +27,8 @@ DURATION_MARGIN = 0.05
 # Multiply-adds alone against the library's product: 1.14 to 1.28 on an H200, and 0.91 where they were not at
 # their best.
 ARITHMETIC_MIN, ARITHMETIC_MAX = 1.0, 1.5
+# Reads alone against a copy: 1.03 on an H100, 1.07 on an H200. Reads of half of the memory would be at 2.
+READS_MIN, READS_MAX = 1.0, 1.25
 FLAGS = ["--max_message_mib=2047", "--staging_mib=4096"]
 
 failures = []
@@ -313,6 +315,20 @@ def check_arithmetic(client):
               f"({ARITHMETIC_MIN} to {ARITHMETIC_MAX})")
 
 
+def check_reads(client):
+    """Reads alone are a little faster than a copy, and no vector times a matrix is faster than reads."""
+    report = client.json("bench", "matmul", "--shape", "1x8192x8192", "--device", "cuda:0", "--implementation", "library",
+                         "--iterations", "20", "--type", "bf16")
+    point = report["points"][0]
+    ratio = (point["read_ceiling_bytes_per_second"] or 0) / point["ceiling_bytes_per_second"]
+    check(READS_MIN <= ratio <= READS_MAX, f"reads at {ratio:.3f} of a copy ({READS_MIN} to {READS_MAX})")
+    share = max(result["fraction_of_ceiling"] for result in points(report))
+    check(0.5 < share <= 1.05, f"a vector times a matrix has {share:.3f} of the reads' bandwidth")
+    report = client.json("bench", "gelu", "--shape", "67108864", "--device", "cuda:0", "--implementation", "cuda",
+                         "--iterations", "5")
+    check(report["points"][0]["read_ceiling_bytes_per_second"] is None, "gelu is compared with a copy")
+
+
 def main():
     pack = sys.argv[1]
     out = sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp()
@@ -329,6 +345,7 @@ def main():
     check_budget(client)
     check_gpu_metrics(server, client)
     check_arithmetic(client)
+    check_reads(client)
     check(server.stop() == 0, "the server drained")
     print(f"{len(failures)} failed")
     sys.exit(1 if failures else 0)

@@ -63,13 +63,15 @@ how to measure it anyway.
 --deadline applies to each point; rows measured before it are shown.
 MEDIAN and MIN are over N samples. NOISE is the standard error of the median, as
 a percentage of the median. %COPY is the bandwidth as a percentage of that of a
-copy of the same size, %MADD the FLOP/s as a percentage of those of multiply-adds
-alone; both are measured in the same run. ERROR is |out - ref| / |ref| against
-float64, over the elements that are checked. VS BEST is the median divided by
-that of the fastest row: ~ if the two can't be told apart or the row is unstable,
-"unstable" or - if the fastest row is not known. With --method settled, MHz
-and W are the GPU's clock and power while the row was timed, mJ its energy for one
-launch, and FLOP/CYCLE the arithmetic in a cycle of that clock.
+copy of the same size. If less than 1/16 of the bytes are output, %READ stands
+in its place: the bandwidth as a percentage of that of reads alone. %MADD is the
+FLOP/s as a percentage of those of multiply-adds alone. All are measured in the
+same run. ERROR is |out - ref| / |ref| against float64, over the elements that
+are checked. VS BEST is the median divided by that of the fastest row: ~ if the
+two can't be told apart or the row is unstable, "unstable" or - if the fastest
+row is not known. With --method settled, MHz and W are the GPU's clock and power
+while the row was timed, mJ its energy for one launch, and FLOP/CYCLE the
+arithmetic in a cycle of that clock.
 Ctrl-C stops the run; the results so far are printed and written.
 Exit status: 0 each point has measured rows, others may have been skipped, 1 a
 point was refused, has no measured row or was ended by --deadline, 2 usage
@@ -125,7 +127,7 @@ struct BenchOptions {
         .TypeName("FILE");
     arguments
         .Add("--plot", &outputs.plot,
-             "Draw time, share of the copy ceiling and roofline; - is stdout, without the table")
+             "Draw time, share of the memory ceiling and roofline; - is stdout, without the table")
         .TypeName("FILE.svg");
     arguments
         .Add(

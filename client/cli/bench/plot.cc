@@ -96,6 +96,8 @@ SeriesPoint ToPoint(const BenchPoint& measured, const BenchmarkResult& result) {
                            HumanTime(point.time_ns), result.unstable() ? " (unstable), " : ", ",
                            HumanRate(Drawable(result.bytes_per_second()), "B/s"), ", ",
                            HumanRate(point.flops_per_second, "FLOP/s"));
+  if (point.ceiling_share > 0 && IsOfReads(measured.report))
+    absl::StrAppend(&point.tip, ", ", PercentLabel(point.ceiling_share), " of reads");
   return point;
 }
 
@@ -144,8 +146,15 @@ struct Picture {
   std::string axis;  // label under the lower panels; empty: bytes moved
   std::vector<Series> series;
   std::vector<std::string> implementations;  // their places give their looks
-  // Largest measured ceiling of each device, in bytes per second.
-  std::map<std::string, double> ceilings = {};
+  bool several_devices = false;
+  // Largest of each device's ceilings that shares are of, in bytes per second. By device; true: of
+  // reads.
+  std::map<std::pair<std::string, bool>, double> ceilings = {};
+
+  bool HasCeilingOf(bool reads) const {
+    return std::any_of(ceilings.begin(), ceilings.end(),
+                       [=](const auto& ceiling) { return ceiling.first.second == reads; });
+  }
 };
 
 // A number of a point; 0 where it is not known.
@@ -238,6 +247,12 @@ void DrawShares(const Picture& picture, Svg* svg) {
               .title = "Share of the copy ceiling",
               .x_title = AxisTitle(picture),
               .y_title = "of the measured copy ceiling"};
+  if (picture.HasCeilingOf(/*reads=*/true)) {
+    const bool has_copies = picture.HasCeilingOf(/*reads=*/false);
+    panel.title = has_copies ? "Share of the copy or read ceiling" : "Share of the read ceiling";
+    panel.y_title = has_copies ? "of copies, or of reads where a point's tip says so"
+                               : "of the measured read ceiling";
+  }
   const std::vector<double> places = ValuesOf(picture, kPlace, kShare);
   if (places.empty()) return panel.DrawEmpty("no copy ceiling was measured", svg);
   panel.x = PlacesAxis(picture, places);
@@ -261,16 +276,18 @@ void DrawRoofline(const Picture& picture, Svg* svg) {
   std::vector<double> rates = ValuesOf(picture, kRate, kIntensity);
   const double best = *std::max_element(rates.begin(), rates.end());
   // Makes room for the roofs over the leftmost points.
-  for (const auto& [device, ceiling] : picture.ceilings)
+  for (const auto& [of, ceiling] : picture.ceilings)
     rates.push_back(std::min(*least * ceiling, best * 100));
   rates.push_back(best * 1.5);
   panel.x = DecimalAxis({*least / kRoomBelow, *most * kRoomAbove}, PlainLabel);
   panel.y = DecimalAxis(rates, CountLabel);
   panel.DrawFrame(svg);
   int number = 0;
-  for (const auto& [device, ceiling] : picture.ceilings) {
-    const std::string prefix = picture.ceilings.size() > 1 ? device + ": " : "";
-    DrawCeiling({ceiling, prefix + "copy ceiling", number++}, panel, svg);
+  for (const auto& [of, ceiling] : picture.ceilings) {
+    const auto& [device, reads] = of;
+    const std::string prefix = picture.several_devices ? device + ": " : "";
+    DrawCeiling({ceiling, prefix + (reads ? "read ceiling" : "copy ceiling"), number++}, panel,
+                svg);
   }
   const Point best_end = panel.At(panel.x.high, best);
   svg->Line(panel.At(panel.x.low, best), best_end,
@@ -349,10 +366,15 @@ void DrawTitle(const BenchReport& report, Svg* svg) {
                       kTitleWidth),
             {.size = 19, .bold = true});
   const size_t points = report.points.size();
+  const bool reads = std::any_of(report.points.begin(), report.points.end(),
+                                 [](const BenchPoint& point) { return IsOfReads(point.report); });
+  const char* const ceilings =
+      reads ? "the ceilings are what copying, read plus written, or reading alone reached in the "
+              "same run"
+            : "the copy ceiling is what copying reached in the same run, read plus written";
   svg->Text({kUpperLeft.x, 60},
             absl::StrCat(points, points == 1 ? " point" : " points",
-                         "; device time without transfers; the copy ceiling is what copying "
-                         "reached in the same run, read plus written"),
+                         "; device time without transfers; ", ceilings),
             {.color = "#555555"});
   svg->Text({kUpperLeft.x, 78}, CutMiddle(Conditions(report), kConditionsWidth),
             {.color = "#555555"});
@@ -362,8 +384,10 @@ void DrawTitle(const BenchReport& report, Svg* svg) {
 
 std::string BenchPlot(const BenchReport& report) {
   const Variation variation = VariationOf(report);
-  Picture picture{
-      .axis = variation.axis, .series = SeriesOf(report, variation), .implementations = {}};
+  Picture picture{.axis = variation.axis,
+                  .series = SeriesOf(report, variation),
+                  .implementations = {},
+                  .several_devices = report.several_devices()};
   for (Series& series : picture.series) {
     std::vector<std::string>& names = picture.implementations;
     const auto found = std::find(names.begin(), names.end(), series.implementation);
@@ -371,9 +395,11 @@ std::string BenchPlot(const BenchReport& report) {
     if (found == names.end()) names.push_back(series.implementation);
   }
   for (const BenchPoint& point : report.points) {
-    const double ceiling = point.report.ceiling_bytes_per_second();
+    const bool reads = IsOfReads(point.report);
+    const double ceiling = reads ? point.report.read_ceiling_bytes_per_second()
+                                 : point.report.ceiling_bytes_per_second();
     if (!std::isfinite(ceiling) || ceiling <= 0) continue;
-    double& largest = picture.ceilings[point.device()];
+    double& largest = picture.ceilings[{point.device(), reads}];
     largest = std::max(largest, ceiling);
   }
   Svg svg(kWidth, kHeight);

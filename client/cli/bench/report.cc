@@ -30,7 +30,7 @@ using nlohmann::json;
 
 // BenchmarkRequest.iterations where it is 0.
 constexpr int64_t kSamplesDefault = 100;
-// Shares of the copy ceiling up to here are the noise of both measurements.
+// Shares of a memory ceiling up to here are the noise of both measurements.
 constexpr double kShareMax = 1.05;
 // Indent of a sentence's lines after the first.
 constexpr size_t kIndent = 2;
@@ -106,8 +106,9 @@ std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& r
 }
 
 Table PointTable(const BenchPoint& point) {
+  const char* const share = IsOfReads(point.report) ? ">%READ" : ">%COPY";
   std::vector<Table::Column> columns = {"IMPLEMENTATION", ">MEDIAN", ">MIN",   ">NOISE", ">N",
-                                        ">B/s",           ">%COPY",  ">FLOP/s"};
+                                        ">B/s",           share,     ">FLOP/s"};
   if (point.report.flops_ceiling() > 0) columns.push_back(">%MADD");
   columns.push_back(">ERROR");
   if (point.report.method() == kBenchmarkSettled)
@@ -139,8 +140,14 @@ std::string CutNote(const BenchPoint& point) {
                           : "the server takes 1 s for a row; --timeout gives it longer");
 }
 
-constexpr char kOverCeilingNote[] =
+constexpr char kOverCopyNote[] =
     "faster than the copy of this run: the data are cached, or the copy ran under load";
+constexpr char kOverReadsNote[] =
+    "faster than the reads of this run: the data are cached, or the reads ran under load";
+
+const char* OverCeilingNote(const client::BenchmarkReport& report) {
+  return IsOfReads(report) ? kOverReadsNote : kOverCopyNote;
+}
 
 constexpr char kUnstableNote[] =
     "unstable: too noisy or bimodal to rank; use a quieter machine, or raise --iterations and "
@@ -169,7 +176,7 @@ std::string Footnotes(const BenchPoint& point, std::set<std::string>* told) {
       absl::StrAppend(&notes, Fitted(mark, note, kIndent));
   };
   add(cut, absl::StrCat(kCutMark, " "), cut ? CutNote(point) : "");
-  add(over, absl::StrCat(kOverCeilingMark, " "), kOverCeilingNote);
+  add(over, absl::StrCat(kOverCeilingMark, " "), OverCeilingNote(point.report));
   add(unstable, has_best ? "~ " : "", kUnstableNote);
   add(compared && !has_best, "", kNoBestNote);
   return notes;
@@ -199,10 +206,14 @@ std::string DeviceLine(const BenchReport& report, const BenchPoint& point) {
 }
 
 std::string Ceilings(const client::BenchmarkReport& report) {
-  std::string text =
-      report.ceiling_bytes_per_second() > 0
-          ? absl::StrCat("%COPY of ", HumanRate(report.ceiling_bytes_per_second(), "B/s"))
-          : "no copy ceiling was measured";
+  const double copy = report.ceiling_bytes_per_second();
+  const std::string copies = copy > 0 ? HumanRate(copy, "B/s") : "";
+  std::string text = "no copy ceiling was measured";
+  if (IsOfReads(report))
+    text = absl::StrCat("%READ of ", HumanRate(report.read_ceiling_bytes_per_second(), "B/s"),
+                        copies.empty() ? "" : absl::StrCat(" (a copy reaches ", copies, ")"));
+  else if (copy > 0)
+    text = absl::StrCat("%COPY of ", copies);
   if (report.flops_ceiling() > 0)
     absl::StrAppend(&text, ", %MADD of ", HumanRate(report.flops_ceiling(), "FLOP/s"));
   return text;
@@ -233,6 +244,7 @@ json ToJson(const BenchReport& report, const BenchPoint& point) {
       {"error", nullptr},
       {"ceiling_bytes_per_second", OrNull(point.report.ceiling_bytes_per_second())},
       {"flops_ceiling", OrNull(point.report.flops_ceiling())},
+      {"read_ceiling_bytes_per_second", OrNull(point.report.read_ceiling_bytes_per_second())},
       {"stamp", ToJson(point.report.stamp())},
       {"results", json::array()}};
   if (!point.status.ok()) value["error"] = cli::ToJson(point.status);
@@ -258,7 +270,8 @@ constexpr const char* kColumns[] = {
     "cuda", "server_version", "client_version", "sm_clock_mhz_min", "sm_clock_mhz_max",
     "memory_clock_mhz", "temperature_celsius", "power_watts", "throttle_reasons", "samples_dropped",
     "started_unix_ns", "method", "settled_clock_mhz", "settled_power_watts",
-    "settled_temperature_celsius", "energy_joules", "idle_power_watts"};
+    "settled_temperature_celsius", "energy_joules", "idle_power_watts",
+    "read_ceiling_bytes_per_second"};
 
 std::string Line(const json& values) {
   std::vector<std::string> fields;
@@ -315,7 +328,7 @@ void AppendPoint(const BenchReport& report, const BenchPoint& point, std::string
     absl::StrAppend(csv, Line(line));
   }
   if (point.status.ok()) return;
-  place["ceiling_bytes_per_second"] = nullptr;
+  place["ceiling_bytes_per_second"] = place["read_ceiling_bytes_per_second"] = nullptr;
   place["error"] =
       absl::StrCat(absl::StatusCodeToString(point.status.code()), ": ", point.status.message());
   absl::StrAppend(csv, Line(place));
@@ -399,6 +412,10 @@ absl::Status Outcome(const BenchReport& report) {
                                    " refused or ended early; the first is ", first.message()));
 }
 
+bool IsOfReads(const client::BenchmarkReport& report) {
+  return report.read_ceiling_bytes_per_second() > 0;
+}
+
 bool IsOverCeiling(const BenchmarkResult& result) {
   return result.error().empty() && result.fraction_of_ceiling() > kShareMax;
 }
@@ -406,7 +423,7 @@ bool IsOverCeiling(const BenchmarkResult& result) {
 std::vector<std::string> Notes(const BenchPoint& point, const BenchmarkResult& result) {
   std::vector<std::string> notes;
   if (IsCut(point.call, result)) notes.push_back(CutNote(point));
-  if (IsOverCeiling(result)) notes.push_back(kOverCeilingNote);
+  if (IsOverCeiling(result)) notes.push_back(OverCeilingNote(point.report));
   if (result.unstable()) notes.push_back(kUnstableNote);
   return notes;
 }

@@ -15,9 +15,9 @@
 //     device_kind           "cpu" or "cuda"; null where it is not known
 //     error                 null, or {code, message}: the server refused the point, or the call
 //                           ended before all rows were measured; `results` has those that were
-//     ceiling_bytes_per_second, flops_ceiling, stamp (RunStamp), and results: all fields of
-//                           BenchmarkResponse, in its order; null where missing or unknown;
-//                           each result also has
+//     ceiling_bytes_per_second, flops_ceiling, read_ceiling_bytes_per_second, stamp (RunStamp),
+//     and results           all fields of BenchmarkResponse; null where missing or unknown; each
+//                           result also has
 //       notes               the notes needed to read its figures, in sentences
 //
 // CSV: a line for each result, and one for a point that the server refused or that ended early,
@@ -93,7 +93,9 @@ bool IsUnreached(const client::BenchmarkResult& result);
 absl::Status Outcome(const BenchPoint& point);
 // Outcome of all points: OK, or the number not measured and the reason of the first.
 absl::Status Outcome(const BenchReport& report);
-// True if the row's share of the copy ceiling is larger than noise explains.
+// True if the rows' fraction_of_ceiling is of reads; else it is of copies.
+bool IsOfReads(const client::BenchmarkReport& report);
+// True if the row's share of its memory ceiling is larger than noise explains.
 bool IsOverCeiling(const client::BenchmarkResult& result);
 // Returns the notes needed to read the figures of a result, a sentence each.
 std::vector<std::string> Notes(const BenchPoint& point, const client::BenchmarkResult& result);

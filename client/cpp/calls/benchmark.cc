@@ -25,7 +25,8 @@ void SetVerdicts(BenchmarkReport* report) {
 
 // Results came with their share of the ceiling as it was known then.
 void SetFractions(BenchmarkReport* report) {
-  const double ceiling = report->ceiling_bytes_per_second();
+  const double reads = report->read_ceiling_bytes_per_second();
+  const double ceiling = reads > 0 ? reads : report->ceiling_bytes_per_second();
   if (!(ceiling > 0)) return;
   for (BenchmarkResult& result : *report->mutable_results())
     result.set_fraction_of_ceiling(result.bytes_per_second() / ceiling);

@@ -342,6 +342,8 @@ class BenchmarkResult:
     bytes_per_second: float = field(7, "double")
     flops_per_second: float = field(8, "double")
     fraction_of_ceiling: float = field(9, "double")
+    """bytes_per_second over BenchmarkResponse.read_ceiling_bytes_per_second if that was measured,
+    or else over ceiling_bytes_per_second."""
     relative_error: float = field(10, "double")
     """|out - ref| / |ref| against a float64 reference."""
     launch: LaunchInfo = field(11, LaunchInfo)
@@ -396,6 +398,9 @@ class BenchmarkResponse:
     A verdict depends on all results, so none is known earlier. Empty in other responses."""
     method: str = field(7, "text")
     """The request's: "burst" or "settled"."""
+    read_ceiling_bytes_per_second: float = field(8, "double")
+    """Speed of reads alone, measured in the same run for a problem whose outputs are less than 1/16
+    of its bytes; on a GPU above that of a copy. 0: not measured."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,7 +63,7 @@ def _html_table(cells: Cells) -> str:
 
 
 _SHARE_MAX = 1.05
-"""Shares of the copy ceiling up to here are the noise of both measurements."""
+"""Shares of a memory ceiling up to here are the noise of both measurements."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +95,9 @@ class Benchmark(Table):
         """By problem: bytes per second of a copy measured in the same run, read plus written."""
         self.flops_ceilings: dict[str, float] = {}
         """By problem: multiply-adds in the same run, FLOP/s; 0 where it does not apply."""
+        self.read_ceilings: dict[str, float] = {}
+        """By problem: bytes per second of reads alone in the same run. The rows' shares are of
+        these, or of the copy where they are 0."""
         self.stamps: dict[str, RunStamp] = {}
         """By problem: place and conditions of the measurement."""
 
@@ -105,6 +108,7 @@ class Benchmark(Table):
         self.device = response.device or self.device
         _keep(self.ceilings, problem, response.ceiling_bytes_per_second, 0.0)
         _keep(self.flops_ceilings, problem, response.flops_ceiling, 0.0)
+        _keep(self.read_ceilings, problem, response.read_ceiling_bytes_per_second, 0.0)
         _keep(self.stamps, problem, response.stamp, RunStamp())
         rows = [BenchmarkRow.of(result, problem) for result in response.results]
         self.rows += rows
@@ -114,7 +118,8 @@ class Benchmark(Table):
         """Fills in, for the rows from `first` on, the facts known only when a problem is complete:
         verdicts, and the ceiling behind the rows' shares."""
         for index, row in enumerate(self.rows[first:], first):
-            ceiling = self.ceilings.get(row.problem, 0.0)
+            reads = self.read_ceilings.get(row.problem, 0.0)
+            ceiling = reads or self.ceilings.get(row.problem, 0.0)
             self.rows[index] = dataclasses.replace(
                 row,
                 verdict=verdicts.get(row.name, verdicts.get(row.implementation, ""))
@@ -139,6 +144,7 @@ class Benchmark(Table):
             "device": self.device,
             "ceilings": dict(self.ceilings),
             "flops_ceilings": dict(self.flops_ceilings),
+            "read_ceilings": dict(self.read_ceilings),
             "stamps": {name: dataclasses.asdict(stamp) for name, stamp in self.stamps.items()},
             "rows": [finite(dataclasses.asdict(row)) for row in self.rows],
         }
@@ -147,8 +153,11 @@ class Benchmark(Table):
         return f"{self.kernel} of {self.dtype} on {self.device}, medians of one launch"
 
     def _cells(self) -> Cells:
+        # Where some problems have reads for a ceiling, each share says of what it is.
+        any_reads = any(ceiling > 0 for ceiling in self.read_ceilings.values())
+        of = "of ceiling" if any_reads else "of copy"
         header = [
-            *("problem", "implementation", "median", "min", "noise", "n", "B/s", "of copy"),
+            *("problem", "implementation", "median", "min", "noise", "n", "B/s", of),
             *("FLOP/s", "error", "verdict"),
         ]
         rows: list[list[str]] = []
@@ -157,6 +166,8 @@ class Benchmark(Table):
                 rows.append([row.problem, row.name, *[""] * 8, row.error])
                 continue
             over = "!" if row.fraction_of_ceiling > _SHARE_MAX else ""
+            if any_reads:
+                over += " of reads" if self.read_ceilings.get(row.problem, 0.0) > 0 else " of copy"
             rows.append(
                 [
                     row.problem,
@@ -178,8 +189,8 @@ class Benchmark(Table):
         notes: list[str] = []
         if any(row.fraction_of_ceiling > _SHARE_MAX for row in self.rows):
             notes.append(
-                "! faster than copying was in the same run: its data stay in caches, or the copy"
-                " met more load"
+                "! faster than copying, or reading, was in the same run: its data stay in caches,"
+                " or the copy met more load"
             )
         if any(row.unstable and not row.verdict for row in self.rows):
             notes.append("unstable: too noisy, or of more than one speed, to be ranked")

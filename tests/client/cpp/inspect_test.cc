@@ -121,6 +121,25 @@ TEST(BenchmarkStreamTest, RanksComeLast) {
   EXPECT_EQ(report.results(1).verdict(), "slower by 19900 %");
 }
 
+TEST(BenchmarkStreamTest, SharesAreOfReadsWhereTheseWereMeasured) {
+  FakeServer server(EchoInputs);
+  server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
+    v1::BenchmarkResponse first = OneRow("row", 10);
+    testing::Merge("bytes_per_second: 1e9 fraction_of_ceiling: 0.5", first.mutable_results(0));
+    call.writer->Write(first);
+    v1::BenchmarkResponse last;
+    testing::Merge("ceiling_bytes_per_second: 2e9 read_ceiling_bytes_per_second: 4e9", &last);
+    call.writer->Write(last);
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  ASSERT_EQ(client.BenchmarkStream({.kernel = "matmul"}, {}, &report), absl::OkStatus());
+  ASSERT_EQ(report.results_size(), 1);
+  EXPECT_EQ(report.results(0).fraction_of_ceiling(), 0.25);
+  EXPECT_EQ(report.ceiling_bytes_per_second(), 2e9);
+}
+
 TEST(BenchmarkStreamTest, WhatCameIsKeptWhenItDoesNotEndWellAndNothingIsAskedTwice) {
   std::atomic<int> calls{0};
   FakeServer server(EchoInputs);

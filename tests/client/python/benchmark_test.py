@@ -139,6 +139,25 @@ class BenchmarkTest(unittest.TestCase):
                              ["fastest", "slower by 9 %", "", "fastest"])
             self.assertEqual([row.fraction_of_ceiling for row in report.rows], [0.25] * 4)
 
+    def test_shares_of_reads_say_so(self):
+        def parts(context):
+            reads = 0 if self.stream.calls % 2 == 0 else 5e9
+            response = MESSAGES.BenchmarkResponse(ceiling_bytes_per_second=4e9)
+            response.results.add(implementation="a", median_ns=9.0, bytes_per_second=1e9,
+                                 fraction_of_ceiling=0.25)
+            yield response.SerializeToString()
+            yield part(device="chip", read_ceiling_bytes_per_second=reads)
+
+        address = self.serve(parts)
+        for call in WAYS:
+            report = call(address, ["4x4", "5"])
+            self.assertEqual(report.read_ceilings, {"4x4": 5e9, "5": 0.0})
+            self.assertEqual(report.ceilings, {"4x4": 4e9, "5": 4e9})
+            self.assertEqual([row.fraction_of_ceiling for row in report.rows], [0.2, 0.25])
+            self.assertEqual(report.to_dict()["read_ceilings"], report.read_ceilings)
+            self.assertIn("20.0 % of reads", str(report))
+            self.assertIn("25.0 % of copy", str(report))
+
     def test_a_problem_may_be_asked_about_twice(self):
         address = self.serve(lambda context: iter([LAST]))
         for call in WAYS:

@@ -7,15 +7,22 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/cpu/reads.h"
+#include "kernels/identity/identity.h"
 #include "kernels/matmul/matmul.h"
 #include "server/inspect/benchmark.h"
-#include "server/inspect/copy_ceiling.h"
 #include "server/inspect/flops_ceiling.h"
+#include "server/inspect/memory_ceiling.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "tests/server/inspect/timed_device.h"
 
 namespace warpcall::inspect {
 namespace {
+
+Problem VectorTimesMatrix(int64_t side) {
+  return *MakeProblem(MatmulOp(),
+                      {{DataType::kFloat32, {1, side}}, {DataType::kFloat32, {side, side}}}, {});
+}
 
 class CeilingsTest : public ::testing::Test {
  protected:
@@ -44,7 +51,7 @@ TEST_F(CeilingsTest, CopiesArePlausible) {
     double bytes_per_second = 0;
     // Again where others kept the processor busy all the while.
     for (int attempt = 0; attempt < 40 && bytes_per_second <= least; ++attempt) {
-      const auto ceiling = CopyCeiling::Create(PatientSite(), bytes);
+      const auto ceiling = MemoryCeiling::OfCopies(PatientSite(), bytes);
       ASSERT_TRUE(ceiling.ok()) << ceiling.status();
       for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
       EXPECT_EQ((*ceiling)->samples(), 5);
@@ -55,6 +62,28 @@ TEST_F(CeilingsTest, CopiesArePlausible) {
                 bytes_per_second * 1e-9);
     EXPECT_GT(bytes_per_second, least);
     EXPECT_LT(bytes_per_second, 1e13);
+  }
+  EXPECT_EQ(device_.memory_usage().used_bytes, 0);
+}
+
+TEST_F(CeilingsTest, ReadsArePlausible) {
+  for (const int64_t side : {20, 300, 2000}) {
+    const Problem problem = VectorTimesMatrix(side);
+    auto sets = OperandSets::Create({.problem = &problem, .sets = 2}, device_.properties(),
+                                    stream_.get(), &pool_);
+    ASSERT_TRUE(sets.ok()) << sets.status();
+    const auto ceiling =
+        MemoryCeiling::OfReads(cpu::ReadsOn, device_.properties(), problem,
+                               {stream_.get(), &*sets, [] { return MonotonicNs() / 64; }});
+    ASSERT_TRUE(ceiling.ok()) << ceiling.status();
+    EXPECT_EQ((*ceiling)->bytes_per_second(), 0);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
+    EXPECT_EQ((*ceiling)->samples(), 5);
+    EXPECT_GT((*ceiling)->spent_ns(), 0);
+    std::printf("reads of a matrix with a side of %d: %.1f GB/s\n", static_cast<int>(side),
+                (*ceiling)->bytes_per_second() * 1e-9);
+    EXPECT_GT((*ceiling)->bytes_per_second(), 1e6);
+    EXPECT_LT((*ceiling)->bytes_per_second(), 1e13);
   }
   EXPECT_EQ(device_.memory_usage().used_bytes, 0);
 }
@@ -101,7 +130,7 @@ TEST_F(CeilingsTest, NoFastRowIsMuchFasterThanArithmeticsCeiling) {
 
 TEST_F(CeilingsTest, NeedTheirKernels) {
   registry_ = Registry();
-  EXPECT_EQ(CopyCeiling::Create(Site(), 64).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(MemoryCeiling::OfCopies(Site(), 64).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(FlopsCeiling::Create(Site(), Arithmetic::kBFloat16, nullptr).status().code(),
             absl::StatusCode::kNotFound);
 }
@@ -204,6 +233,115 @@ TEST_F(DevicesOwnMultiplyAddsTest, AreSampledBesideTheRowsOfAProductWhichRest) {
   EXPECT_GE(rested_ns, plan.iterations * kRowNs);  // each sample, of a launch or more
   EXPECT_EQ(asked_, std::vector<Arithmetic>{Arithmetic::kTf32});
   EXPECT_DOUBLE_EQ(report->flops_ceiling(), 2e12);
+}
+
+// A row of 50 us, copies of 2 ns a byte and reads of 1 ns a byte, on a device of each kind.
+class ReadCeilingTest : public ::testing::TestWithParam<DeviceKind> {
+ protected:
+  Implementation Row(const char* name, Family family, int64_t launch_ns) {
+    return {.name = name,
+            .family = family,
+            .device_kind = GetParam(),
+            .summary = "takes its time",
+            .data_types = {DataType::kFloat32},
+            .supports = SupportsAll,
+            .plan = [launch_ns](const Problem& problem, const PlanContext&) {
+              const auto bytes = static_cast<int64_t>(problem.inputs[0].bytes());
+              return absl::StatusOr<PlanPtr>(PassingPlan(launch_ns > 0 ? launch_ns : 4 * bytes));
+            }};
+  }
+  static PlanPtr PassingPlan(int64_t ns) {
+    return NewPlan({}, [ns](const Operands&, const LaunchContext& context) {
+      static_cast<testing::TimedDevice*>(context.stream)->Pass(ns);
+      return absl::OkStatus();
+    });
+  }
+  ReadsSource Source() {
+    return [this](int64_t bytes, const DeviceProperties& device) -> absl::StatusOr<PlanPtr> {
+      EXPECT_EQ(device.name, device_.properties().name);
+      read_.push_back(bytes);
+      return PassingPlan(bytes);
+    };
+  }
+  v1::BenchmarkResponse Run(const Problem& problem, const ReadsSource& source) {
+    Registry registry;
+    registry.Add(IdentityOp(), {Row("copy", Family::kCuda, 0)});
+    registry.Add(MatmulOp(), {Row("row", Family::kManual, 50'000)});
+    BenchmarkPlan plan;
+    plan.kernel = *registry.Find("matmul");
+    plan.rows = {&registry.rows()[1]};
+    plan.problem = problem;
+    plan.iterations = 10;
+    BenchmarkSite site{&registry, &device_};
+    site.reads = source;
+    site.clock = [this] { return device_.now_ns(); };
+    site.sleep = [this](int64_t ns) { device_.Pass(ns); };
+    site.tell = [this](const v1::BenchmarkResponse& news) { told_.push_back(news); };
+    const absl::StatusOr<v1::BenchmarkResponse> report = RunBenchmark(site, plan, {});
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? *report : v1::BenchmarkResponse();
+  }
+
+  testing::TimedDevice device_{DeviceProperties{
+      .name = "timed:0", .kind = GetParam(), .memory_bytes = int64_t{1} << 30}};
+  std::vector<int64_t> read_;
+  std::vector<v1::BenchmarkResponse> told_;
+};
+
+TEST_P(ReadCeilingTest, IsTheCeilingOfAProblemThatReads) {
+  const Problem problem = VectorTimesMatrix(256);
+  const v1::BenchmarkResponse report = Run(problem, Source());
+  EXPECT_EQ(read_, std::vector<int64_t>{OperandLayout(problem).bytes});
+  EXPECT_NEAR(report.ceiling_bytes_per_second(), 5e8, 5e5);
+  EXPECT_DOUBLE_EQ(report.read_ceiling_bytes_per_second(), 1e9);
+  const v1::BenchmarkResult& result = report.results(0);
+  EXPECT_GT(result.bytes_per_second(), 0);
+  EXPECT_DOUBLE_EQ(result.fraction_of_ceiling(), result.bytes_per_second() / 1e9);
+  ASSERT_FALSE(told_.empty());
+  EXPECT_DOUBLE_EQ(told_.back().read_ceiling_bytes_per_second(), 1e9);
+}
+
+TEST_P(ReadCeilingTest, IsNotMeasuredOfAProblemThatWrites) {
+  const TensorSpec matrix = {DataType::kFloat32, {64, 64}};
+  const v1::BenchmarkResponse report =
+      Run(*MakeProblem(MatmulOp(), {matrix, matrix}, {}), Source());
+  EXPECT_TRUE(read_.empty());
+  EXPECT_EQ(report.read_ceiling_bytes_per_second(), 0);
+  const v1::BenchmarkResult& result = report.results(0);
+  EXPECT_DOUBLE_EQ(result.fraction_of_ceiling(),
+                   result.bytes_per_second() / report.ceiling_bytes_per_second());
+}
+
+TEST_P(ReadCeilingTest, IsACopyWhereNothingReads) {
+  const auto none = [](int64_t, const DeviceProperties&) -> absl::StatusOr<PlanPtr> {
+    return absl::UnimplementedError("none here");
+  };
+  for (const ReadsSource& source : {ReadsSource(nullptr), ReadsSource(none)}) {
+    const v1::BenchmarkResponse report = Run(VectorTimesMatrix(256), source);
+    EXPECT_EQ(report.read_ceiling_bytes_per_second(), 0);
+    const v1::BenchmarkResult& result = report.results(0);
+    EXPECT_DOUBLE_EQ(result.fraction_of_ceiling(),
+                     result.bytes_per_second() / report.ceiling_bytes_per_second());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, ReadCeilingTest,
+                         ::testing::Values(DeviceKind::kCpu, DeviceKind::kCuda),
+                         [](const auto& info) { return DeviceKindName(info.param); });
+
+TEST(ReadsAlmostOnlyTest, WhereLessThanASixteenthIsOutput) {
+  const auto product = [](int64_t m, int64_t k, int64_t n) {
+    return ReadsAlmostOnly(*MakeProblem(
+        MatmulOp(), {{DataType::kBFloat16, {m, k}}, {DataType::kBFloat16, {k, n}}}, {}));
+  };
+  EXPECT_TRUE(product(1, 8192, 8192));
+  EXPECT_TRUE(product(1, 17, 1));  // 1 of 35 elements
+  EXPECT_TRUE(product(1, 8, 1));   // 1 of 17
+  EXPECT_FALSE(product(1, 7, 1));  // 1 of 15
+  EXPECT_FALSE(product(64, 64, 64));
+  EXPECT_FALSE(product(0, 64, 64));  // no input 0, where a set begins
+  EXPECT_FALSE(product(1, 0, 64));
+  EXPECT_FALSE(ReadsAlmostOnly(*MakeProblem(IdentityOp(), {{DataType::kFloat32, {4096}}}, {})));
 }
 
 TEST(ArithmeticOfTest, IsThatOfTheOperandsUnlessPrecisionSaysTf32) {

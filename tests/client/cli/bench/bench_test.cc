@@ -230,6 +230,35 @@ TEST_F(BenchCliTest, JsonOfPointsThatFailedEndsWithAnErrorOnStderr) {
   EXPECT_EQ(error_of("bench softmax --shape 8x32")["code"], "DEADLINE_EXCEEDED");
 }
 
+TEST_F(BenchCliTest, SharesOfReadsSaySo) {
+  benchmark_.Set([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
+    const FakeAnswer answer = FourRows(request, response);
+    if (request.inputs(0).shape(0) > 8) return answer;
+    response->set_read_ceiling_bytes_per_second(2.75e10);
+    response->mutable_results(0)->set_fraction_of_ceiling(2);
+    return answer;
+  });
+  const std::string csv = folder_.Path("bench.csv");
+  const auto run = Warpcall("bench softmax --shape '{8,16}x32' --csv " + csv);
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out,
+              HasSubstr("8x32 float32 on cpu: %READ of 27.5 GB/s (a copy reaches 25.0 GB/s)"
+                        ", %MADD of 1.20 TFLOP/s\nIMPLEMENTATION "));
+  EXPECT_THAT(run.out, HasSubstr(" %READ  FLOP/s"));
+  EXPECT_THAT(run.out, HasSubstr("\n! faster than the reads of this run: "));
+  EXPECT_THAT(run.out, HasSubstr("\n16x32 float32 on cpu: %COPY of 25.0 GB/s, %MADD of 1.20"));
+  EXPECT_THAT(run.out, HasSubstr(" %COPY  FLOP/s"));
+  const std::vector<std::string> lines = Lines(ReadFile(csv));
+  EXPECT_THAT(lines[0], EndsWith(",read_ceiling_bytes_per_second"));
+  EXPECT_THAT(lines[1], EndsWith(",2.75e+10"));
+  EXPECT_THAT(lines[5], EndsWith(","));
+  const json points = WarpcallJson("bench softmax --shape '{8,16}x32'")["points"];
+  EXPECT_EQ(points[0]["read_ceiling_bytes_per_second"], 2.75e10);
+  EXPECT_EQ(points[0]["ceiling_bytes_per_second"], 2.5e10);
+  EXPECT_EQ(points[0]["results"][0]["fraction_of_ceiling"], 2);
+  EXPECT_EQ(points[1]["read_ceiling_bytes_per_second"], nullptr);
+}
+
 TEST_F(BenchCliTest, ACeilingThatHasNotComeIsNoNumber) {
   benchmark_.Set([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
     const FakeAnswer answer = FourRows(request, response);
@@ -299,7 +328,7 @@ TEST_F(BenchCliTest, JsonHasEverything) {
       "shape": "8x32", "data_type": "bfloat16",
       "inputs": [{"data_type": "bfloat16", "shape": [8, 32]}],
       "device": "cpu", "device_kind": "cpu", "error": null, "ceiling_bytes_per_second": 2.5e10,
-      "flops_ceiling": 1.2e12, "results": null,
+      "flops_ceiling": 1.2e12, "read_ceiling_bytes_per_second": null, "results": null,
       "stamp": {"device_description": "a processor", "driver": "", "cuda": "",
                 "server_version": "0.1.0", "seed": 1, "sm_clock_mhz_min": 0,
                 "sm_clock_mhz_max": 0, "memory_clock_mhz": 0, "temperature_celsius": 0,
@@ -347,7 +376,7 @@ TEST_F(BenchCliTest, JsonAndCsvCarryTheStampOfAGpu) {
   const std::vector<std::string> lines = Lines(ReadFile(csv));
   EXPECT_THAT(lines[1], EndsWith(absl::StrCat(
                             ",axis=0,1,1.2e+12,,cpu,a processor,580.95,13.0,0.1.0,", Version(),
-                            ",1700,1980,2619,45,512.5,power; heat,3,1700000000000000000,,,,,,")));
+                            ",1700,1980,2619,45,512.5,power; heat,3,1700000000000000000,,,,,,,")));
 }
 
 TEST_F(BenchCliTest, ASettledRunTellsClockPowerAndEnergy) {
@@ -368,7 +397,7 @@ TEST_F(BenchCliTest, ASettledRunTellsClockPowerAndEnergy) {
   EXPECT_THAT(lines[3], HasSubstr(" MHz      W    mJ  FLOP/CYCLE"));
   EXPECT_THAT(lines[4], AllOf(StartsWith("fast_row"), HasSubstr("1650  698.4  12.5       2.482")));
   EXPECT_THAT(lines[5], HasSubstr("    -      -     -           -"));
-  EXPECT_THAT(Lines(ReadFile(csv))[1], EndsWith(",settled,1650,698.44,61,0.0125,91.5"));
+  EXPECT_THAT(Lines(ReadFile(csv))[1], EndsWith(",settled,1650,698.44,61,0.0125,91.5,"));
   const json value = WarpcallJson("bench softmax --shape 8x32 --method settled");
   EXPECT_EQ(value["method"], "settled");
   EXPECT_EQ(value["points"][0]["stamp"]["idle_power_watts"], 91.5);
@@ -417,9 +446,9 @@ TEST_F(BenchCliTest, CsvHasALineForEachResultInFullPrecision) {
       "clock_mhz,"
       "temperature_celsius,power_watts,throttle_reasons,samples_dropped,started_unix_ns,method,"
       "settled_clock_mhz,settled_power_watts,settled_temperature_celsius,energy_joules,"
-      "idle_power_watts");
+      "idle_power_watts,read_ceiling_bytes_per_second");
   const std::string conditions = absl::StrCat(",,,1,1.2e+12,,cpu,a processor,,,0.1.0,", Version(),
-                                              ",,,,,,,0,1700000000000000000,,,,,,");
+                                              ",,,,,,,0,1700000000000000000,,,,,,,");
   EXPECT_EQ(lines[1],
             absl::StrCat(
                 "matmul,\"2x3,3x5\",float32,cpu,2.5e+10,fast_row,cpu,,1000.3333333333334,1000,999,"
@@ -504,8 +533,8 @@ TEST_F(BenchCliTest, AKernelThatTheServerDoesNotListIsRefusedBeforeAnythingIsMea
 TEST_F(BenchCliTest, HelpSaysWhatShapesAre) {
   const auto run = Warpcall("bench --help");
   EXPECT_EQ(run.exit_status, 0);
-  for (const char* text :
-       {"MxNxK", "{256..262144:x2}", "transpose_b", "%COPY", "The values are always random"})
+  for (const char* text : {"MxNxK", "{256..262144:x2}", "transpose_b", "%COPY", "%READ",
+                           "The values are always random"})
     EXPECT_THAT(run.out, HasSubstr(text));
 }
 

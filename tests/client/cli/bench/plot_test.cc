@@ -185,6 +185,28 @@ TEST(BenchPlotTest, WhatHasNoPlaceIsLeftOut) {
   EXPECT_EQ(Count(svg, "<polyline"), 1);
 }
 
+TEST(BenchPlotTest, SharesOfReadsSaySo) {
+  constexpr int kSizes = 8;
+  BenchReport report = Sweep({"row"}, {DataType::kFloat32}, kSizes);
+  for (BenchPoint& point : report.points) {
+    point.report.set_read_ceiling_bytes_per_second(4.6e12);
+    point.report.mutable_results(0)->set_fraction_of_ceiling(0.97);
+  }
+  std::string svg = BenchPlot(report);
+  EXPECT_EQ(XmlError(svg), "");
+  EXPECT_THAT(svg, HasSubstr(">Share of the read ceiling<"));
+  EXPECT_THAT(svg, HasSubstr(">read ceiling 4.60 TB/s<"));
+  EXPECT_THAT(svg, Not(HasSubstr(">copy ceiling ")));
+  EXPECT_EQ(Count(svg, ", 97% of reads</title>"), kSizes * 3);
+  // The copy stays the ceiling of one point.
+  report.points[1].report.clear_read_ceiling_bytes_per_second();
+  svg = BenchPlot(report);
+  EXPECT_THAT(svg, HasSubstr(">Share of the copy or read ceiling<"));
+  EXPECT_THAT(svg, HasSubstr(">read ceiling 4.60 TB/s<"));
+  EXPECT_THAT(svg, HasSubstr(">copy ceiling 4.30 TB/s<"));
+  EXPECT_EQ(Count(svg, ", 97% of reads</title>"), (kSizes - 1) * 3);
+}
+
 TEST(BenchPlotTest, PanelsWithoutAnythingSayWhy) {
   BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 2);
   for (BenchPoint& point : report.points) {
