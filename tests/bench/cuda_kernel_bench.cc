@@ -1,7 +1,8 @@
 // Rows of the registry on a GPU, by problem: device time, GB/s or TFLOP/s, the share of the copy
-// ceiling measured in the same run, and the ratio to the library's row. For products also the share
-// of the multiply-adds that were sampled between the rows, and for matmul cuBLASLt called directly
-// with the best of its heuristics. Samples below 75 % of the default clock are dropped.
+// ceiling measured in the same run (of reads, too, if the row writes next to nothing), and the
+// ratio to the library's row. For products also the share of the multiply-adds that were sampled
+// between the rows, and for matmul cuBLASLt called directly with the best of its heuristics.
+// Samples below 75 % of the default clock are dropped.
 //   warpcall_cuda_kernel_bench [--settled] [KERNEL [ROW...]]
 //   warpcall_cuda_kernel_bench [--settled] --problems FILE      one a line, as this program names
 // them; without the family manual, which nobody's kernels are compared with
@@ -26,6 +27,7 @@
 #include "proto/common/status_macros.h"
 #include "server/inspect/flops_ceiling.h"
 #include "server/inspect/load_meter.h"
+#include "server/inspect/memory_ceiling.h"
 #include "server/inspect/summary.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/nvml_conditions.h"
@@ -222,7 +224,7 @@ class Bench {
   }
   ~Bench() { cudaStreamDestroy(stream_); }
 
-  absl::Status Run(const Setup& setup, double ceiling) {
+  absl::Status Run(const Setup& setup, const Ceilings& ceilings) {
     const Kernel* kernel;
     ASSIGN_OR_RETURN(kernel, registry_.Find(setup.kernel));
     std::vector<TensorSpec> specs;
@@ -269,8 +271,9 @@ class Bench {
       candidates.pop_back();
     }
     const double best = BestLibrary(contenders, candidates);
+    const bool reads = inspect::ReadsAlmostOnly(problem);
     for (size_t i = 0; i < candidates.size(); ++i)
-      Print(contenders[i], candidates[i], {work, ceiling, best, roof}, loads[i]);
+      Print(contenders[i], candidates[i], {work, ceilings, reads, best, roof}, loads[i]);
     std::fflush(stdout);
     return absl::OkStatus();
   }
@@ -278,7 +281,8 @@ class Bench {
  private:
   struct Against {
     Work work;
-    double ceiling;          // bytes per second
+    const Ceilings& ceilings;
+    bool reads;              // and next to no writes
     double library_seconds;  // 0: the library has no row
     double roof;             // FLOP/s of multiply-adds; 0: not measured
   };
@@ -441,7 +445,11 @@ class Bench {
     std::printf("  %-22s %10.2f us  (p10 %.2f p90 %.2f) %8.0f GB/s %5.1f %% of copy %8.2f TFLOP/s",
                 contender.name, candidate.seconds * 1e6, candidate.seconds_p10 * 1e6,
                 candidate.seconds_p90 * 1e6, bytes_per_second * 1e-9,
-                100 * bytes_per_second / against.ceiling, flops_per_second * 1e-12);
+                100 * bytes_per_second / against.ceilings.copy_bytes_per_second,
+                flops_per_second * 1e-12);
+    if (against.reads)
+      std::printf("  %5.1f %% of reads",
+                  100 * bytes_per_second / against.ceilings.read_bytes_per_second);
     PrintLoad(load, flops_per_second);
     if (against.roof > 0)
       std::printf("  %5.1f %% of multiply-adds", 100 * flops_per_second / against.roof);
@@ -496,11 +504,13 @@ absl::Status Main(int argc, char** argv) {
   std::unique_ptr<CudaDevice> device;
   ASSIGN_OR_RETURN(device, CudaDevice::Open(0));
   Ceilings ceilings;
-  ASSIGN_OR_RETURN(ceilings, MeasureCeilings());
-  std::printf("%s: copy %.0f GB/s; PCIe to the device %.1f, from it %.1f, both at once %.1f GB/s\n",
-              device->properties().description.c_str(), ceilings.copy_bytes_per_second * 1e-9,
-              ceilings.h2d_bytes_per_second * 1e-9, ceilings.d2h_bytes_per_second * 1e-9,
-              ceilings.both_ways_bytes_per_second * 1e-9);
+  ASSIGN_OR_RETURN(ceilings, MeasureCeilings(device->properties()));
+  std::printf(
+      "%s: copy %.0f GB/s, reads %.0f GB/s; PCIe to the device %.1f, from it %.1f, both at once "
+      "%.1f GB/s\n",
+      device->properties().description.c_str(), ceilings.copy_bytes_per_second * 1e-9,
+      ceilings.read_bytes_per_second * 1e-9, ceilings.h2d_bytes_per_second * 1e-9,
+      ceilings.d2h_bytes_per_second * 1e-9, ceilings.both_ways_bytes_per_second * 1e-9);
   std::printf("method: %s\n", settled ? kBenchmarkSettled : kBenchmarkBurst);
   std::vector<Setup> setups;
   AddElementwise(&setups);
@@ -517,7 +527,7 @@ absl::Status Main(int argc, char** argv) {
   ClockWatch clocks(conditions.get());
   Bench bench(device.get(), std::move(wanted), &clocks);
   for (const Setup& setup : setups) {
-    const absl::Status status = bench.Run(setup, ceilings.copy_bytes_per_second);
+    const absl::Status status = bench.Run(setup, ceilings);
     if (!status.ok()) std::printf("%s: %s\n", Describe(setup).c_str(), status.ToString().c_str());
   }
   std::printf("conditions: %s\n", clocks.Describe().c_str());

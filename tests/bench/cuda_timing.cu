@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/reads.h"
 #include "kernels/cuda/vector.cuh"
 #include "proto/common/dispatch.h"
 #include "proto/common/status_macros.h"
@@ -209,7 +210,7 @@ absl::Status RunSteadily(const Candidate& candidate, cudaStream_t stream,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Ceilings> MeasureCeilings() {
+absl::StatusOr<Ceilings> MeasureCeilings(const DeviceProperties& device) {
   constexpr size_t kDeviceBytes = size_t{4} << 30;
   constexpr size_t kHostBytes = size_t{256} << 20;
   constexpr int kRepeats = 5;
@@ -239,6 +240,9 @@ absl::StatusOr<Ceilings> MeasureCeilings() {
         cudaMemcpyAsync(to.data(), from.data(), kDeviceBytes, cudaMemcpyDeviceToDevice, streams[0]),
         "copying");
   };
+  ASSIGN_OR_RETURN(const PlanPtr reads, cuda::ReadsOn(kDeviceBytes, device));
+  const Operands read = {.inputs = {from.data()}, .outputs = {}};
+  const auto read_all = [&] { return reads->Enqueue(read, {.stream = streams[0]}); };
   const auto both = [&]() -> absl::Status {
     RETURN_IF_ERROR(ToStatus(cudaStreamWaitEvent(streams[1], events.begin, 0), "ordering"));
     RETURN_IF_ERROR(h2d(streams[0]));
@@ -254,6 +258,8 @@ absl::StatusOr<Ceilings> MeasureCeilings() {
     };
     RETURN_IF_ERROR(
         keep(&best.copy_bytes_per_second, 2.0 * kDeviceBytes, Seconds(events, streams[0], copy)));
+    RETURN_IF_ERROR(
+        keep(&best.read_bytes_per_second, kDeviceBytes, Seconds(events, streams[0], read_all)));
     RETURN_IF_ERROR(keep(&best.h2d_bytes_per_second, kHostBytes,
                          Seconds(events, streams[0], [&] { return h2d(streams[0]); })));
     RETURN_IF_ERROR(keep(&best.d2h_bytes_per_second, kHostBytes,

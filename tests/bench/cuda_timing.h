@@ -48,10 +48,11 @@ absl::Status RunSteadily(const Candidate& candidate, cudaStream_t stream,
 
 struct Ceilings {
   double copy_bytes_per_second = 0;  // device to device, read + written
+  double read_bytes_per_second = 0;  // of device memory, nothing written
   double h2d_bytes_per_second = 0;   // pinned
   double d2h_bytes_per_second = 0;
   double both_ways_bytes_per_second = 0;  // sum of both directions at once
 };
-absl::StatusOr<Ceilings> MeasureCeilings();
+absl::StatusOr<Ceilings> MeasureCeilings(const DeviceProperties& device);
 
 }  // namespace warpcall::bench

@@ -452,6 +452,10 @@ class TableTest(unittest.TestCase):
         ours = [ROW.format("mma_tiled", 34, 90, "    0.9 % of multiply-adds")]
         self.assertEqual(self.row(NARROW, ours, [])[:3], ["mma_tiled", "34.0", "90 % of copy"])
 
+    def test_a_row_that_only_reads_is_shown_beside_reads(self):
+        ours = [ROW.format("dot_per_output", 34, 95, "   88.4 % of reads    0.9 % of multiply-adds")]
+        self.assertEqual(self.row(NARROW, ours, [])[:3], ["dot_per_output", "34.0", "88 % of reads"])
+
     def test_what_does_not_take_a_problem_or_is_wrong_is_shown_as_such(self):
         theirs = ["  torch                  not measured: OutOfMemoryError: out", ROW.format("torch.compile", 50, 9, ""),
                   "  triton                 not measured: wrong: |y - PyTorch's| / |PyTorch's| is 1"]

@@ -43,12 +43,12 @@ def refusals(path):
     return found
 
 
-def arithmetic_shares(path):
-    """Problem -> row -> percent of the multiply-adds of the same run."""
+def shares_of(ceiling, path):
+    """Problem -> row -> percent of "multiply-adds" or "reads" of the same run."""
     shares, problem = {}, None
     with open(path, encoding="utf-8") as file:
         for line in file:
-            if share := re.match(r"  (\S+) .* ([\d.]+) % of multiply-adds", line):
+            if share := re.match(r"  (\S+) .* ([\d.]+) % of " + ceiling, line):
                 shares[problem][share.group(1)] = float(share.group(2))
             elif not line.startswith(" "):
                 problem = line.strip()
@@ -104,13 +104,13 @@ def own_of(ours):
 
 
 def ceiling_of(problem, row, ours, shares):
-    """The row's share of the problem's bound."""
-    share = shares.get(problem, {}).get(row)
+    """The row's share of the problem's bound. `shares`: by ceiling, as shares_of has them."""
     copied = ours[row][1]
+    arithmetic, reads = (shares[ceiling].get(problem, {}).get(row) for ceiling in ("multiply-adds", "reads"))
     # A product of few rows is bound by the bytes that it moves.
-    if share is not None and problem.split(" ")[0] in PRODUCTS and share > copied:
-        return f"{share:.0f} % of multiply-adds"
-    return f"{copied:.0f} % of copy"
+    if arithmetic is not None and problem.split(" ")[0] in PRODUCTS and arithmetic > copied:
+        return f"{arithmetic:.0f} % of multiply-adds"
+    return f"{copied:.0f} % of copy" if reads is None else f"{reads:.0f} % of reads"
 
 
 def measured(logs, method, problems):
@@ -128,7 +128,8 @@ def measured(logs, method, problems):
 def table(bench_log, peers_log):
     """Its lines."""
     results = list(measured((bench_log, peers_log), "burst", [problem for problem, _ in PROBLEMS]))
-    shares, refused_of = arithmetic_shares(bench_log), refusals(peers_log)
+    shares = {ceiling: shares_of(ceiling, bench_log) for ceiling in ("multiply-adds", "reads")}
+    refused_of = refusals(peers_log)
     there = {name for _, _, peers in results for name in peers}
     columns = {column: names for column, names in PEERS.items()
                if names is not OTHERS or there.intersection(names)}
@@ -156,7 +157,7 @@ def load_cells(us, load):
 
 def settled_table(bench_log, peers_log):
     """Its lines."""
-    shares, our_loads, peer_loads = arithmetic_shares(bench_log), loads(bench_log), loads(peers_log)
+    shares, our_loads, peer_loads = shares_of("multiply-adds", bench_log), loads(bench_log), loads(peers_log)
     yield ("| problem | Warpcall | µs | MHz | W | mJ | TFLOP/s per GHz | of multiply-adds | best peer | µs | MHz | mJ "
            "| its time over ours | its energy over ours |")
     yield "|---" * 14 + "|"
