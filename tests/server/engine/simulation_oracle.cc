@@ -334,10 +334,12 @@ void Oracle::CheckEndOfWaiting(const Request& request, const absl::Status& statu
         if (depth_ == 0 && other->state == Request::State::kWaits &&
             other->device == request.device && other->key.principal == request.key.principal)
           Expect(OrderOf(*other) <= OrderOf(request), request, "makes room before the last one");
+      // While requests end one after the other, those that have still to end do not wait any more.
       right = newcomer != nullptr && newcomer->key.principal != request.key.principal &&
               Waiting(request.device)[resource] > limits[resource] &&
-              Waiting(request.device, own)[resource] >
-                  Waiting(request.device, static_cast<int64_t>(newcomer->key.principal))[resource];
+              (depth_ > 0 || Waiting(request.device, own)[resource] >
+                                 Waiting(request.device,
+                                         static_cast<int64_t>(newcomer->key.principal))[resource]);
       break;
     }
   }
