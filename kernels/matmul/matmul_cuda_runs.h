@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device_check.cuh"
+#include "proto/common/check.h"
 
 namespace warpcall::matmul {
 
@@ -60,17 +61,22 @@ struct Runs {
 };
 
 // Returns how many of `tiles` are shared if `at_once` can be worked on at once: those beyond whole
-// waves, if that spares each of the `at_once` more than `cost` of a tile's steps.
+// waves, if that spares each of the `at_once` more than `cost` of a tile's steps. None if the row
+// of Runs would be longer than its 32 bits count.
 constexpr int64_t SharedTiles(int64_t tiles, int64_t at_once, int64_t tile_steps, int64_t cost) {
+  constexpr int64_t kRowMax = 0x7FFFFFFF;
   const int64_t rest = tiles % at_once;
-  const bool pays = tile_steps * (at_once - rest) / at_once > cost;
-  return tiles > at_once && rest > 0 && pays ? rest : 0;
+  if (tiles <= at_once || rest == 0 || tile_steps > kRowMax / rest) return 0;
+  return tile_steps * (at_once - rest) / at_once > cost ? rest : 0;
 }
 
-// Runs of an eighth of a tile at least: who writes a tile adds up what the others have.
+// Runs of an eighth of a tile at least: who writes a tile adds up what the others have. REQUIRES:
+// `tile_steps` and `at_once` are above 0, and tiles x tile_steps fits into 32 bits.
 constexpr Runs MakeRuns(uint32_t tiles, uint32_t tile_steps, uint32_t at_once) {
   constexpr uint32_t kRunsOfTile = 8;
   if (tiles == 0) return {};
+  WARPCALL_DCHECK(tile_steps > 0 && at_once > 0 && tiles <= 0xFFFFFFFFu / tile_steps, tiles,
+                  tile_steps, at_once);
   const uint32_t most = tiles * (tile_steps < kRunsOfTile ? tile_steps : kRunsOfTile);
   const uint32_t count = at_once < most ? at_once : most;
   return {.count = count,

@@ -252,6 +252,18 @@ TEST(RunsTest, RunsHaveEachStepOfEachTileOnce) {
   }
 }
 
+// A description may have any size; nothing is multiplied by it.
+TEST(RunsTest, TilesOfMoreStepsThanARowCountsAreNotShared) {
+  constexpr int64_t kRowMax = 0x7FFFFFFF;
+  EXPECT_EQ(SharedTiles(198, 132, kRowMax / 66, 8), 66);
+  EXPECT_EQ(SharedTiles(198, 132, kRowMax / 66 + 1, 8), 0);
+  EXPECT_EQ(SharedTiles(1, 132, 512, 8), 0);
+  EXPECT_EQ(SharedTiles(264, 132, 512, 8), 0);
+  const TensorSpec a = {DataType::kFloat32, {4096, int64_t{1} << 35}};
+  const TensorSpec b = {DataType::kFloat32, {int64_t{1} << 35, 4096}};
+  EXPECT_TRUE(RegisterTiledRow().supports(*MakeProblem(MatmulOp(), {a, b}, {}), MadeUpH200()).ok());
+}
+
 TEST(RunsTest, AtAnyMomentRunsAreAtAboutTheSameStep) {
   const Runs runs = MakeRuns(34, 128, 66);
   for (uint32_t done = 0; done < runs.steps; ++done) {
