@@ -44,7 +44,7 @@ inline absl::StatusOr<Arguments> PrepareTiles(const Tiling& tiling, const Operan
   ASSIGN_OR_RETURN(arguments.b, Place(tiling.b_turned, operands.inputs[1],
                                       workspace + tiling.a_turned.bytes(), context));
   arguments.c = operands.outputs[0];
-  // A tiling has the one or the other.
+  // A tiling has partial sums or shared tiles, never both.
   arguments.partial = reinterpret_cast<float*>(workspace + tiling.copies_bytes());
   arguments.left = workspace + tiling.copies_bytes();
   RETURN_IF_ERROR(LowerFlags(arguments.left, tiling.left_flag_bytes(), context));

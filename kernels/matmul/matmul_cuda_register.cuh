@@ -328,8 +328,8 @@ struct RegisterKernel {
 
   using Left = LeftSums<kTile.threads(), kThreadM * kThreadN>;
 
-  // What a block multiplies before it stores. Of a tile that it shares: the steps that its run has
-  // there, from `begin` on, of the tile that begins at `tile` in the row of Runs.
+  // The share that a block multiplies before it stores. Of a shared tile, which begins at `tile` in
+  // the row of Runs, the share has the steps of `run` from `begin` on.
   struct Job {
     BlockShare share;
     bool is_shared;
@@ -337,21 +337,6 @@ struct RegisterKernel {
     uint32_t tile;
     uint32_t begin;
   };
-
-  // Leaves the sums of a part, unless it has the tile's first steps: then adds to them what the
-  // runs that have the others leave. False if it left them.
-  __device__ static bool LeaveOrAdd(const Arguments& arguments, const Job& job, Sums& sums) {
-    const Runs& runs = arguments.runs;
-    const Left left(arguments.left, runs.count, threadIdx.x);
-    if (job.begin > job.tile) {
-      left.Leave(job.run, &sums[0][0]);
-      return false;
-    }
-    for (uint32_t run = job.run + 1;
-         run < runs.count && runs.Begin(run) < job.tile + runs.tile_steps; ++run)
-      left.Add(run, &sums[0][0]);
-    return true;
-  }
 
   template <typename Finish>
   __device__ static void RunJob(float* ring, const Arguments& arguments, const Job& job,
@@ -370,7 +355,8 @@ struct RegisterKernel {
                 .depth = share.k_end - share.k_begin},
                sums);
     if constexpr (kTile.may_share()) {
-      if (job.is_shared && !LeaveOrAdd(arguments, job, sums)) return;
+      const Left left(arguments.left, arguments.runs, {/*blocks=*/1, /*rank=*/0, threadIdx.x});
+      if (job.is_shared && !left.LeaveOrAdd(job.run, job.tile, job.begin, &sums[0][0])) return;
     }
     const Origin origin = OriginOfThread();
     const int64_t m = share.m + origin.m;
@@ -388,7 +374,8 @@ struct RegisterKernel {
     }
   }
 
-  // What run `run` has of the tile that has step `begin` of the row, from that step on.
+  // Returns the part of run `run` that begins at step `begin` of the row and ends with the tile or
+  // the run.
   __device__ static Job JobOfRun(const Arguments& arguments, uint32_t run, uint32_t begin) {
     const Runs& runs = arguments.runs;
     const uint32_t tile = begin / runs.tile_steps;

@@ -67,8 +67,7 @@ struct WgmmaKernel {
     return {arguments.of.steps * rank / kSplits, arguments.of.steps * (rank + 1) / kSplits};
   }
 
-  // The steps of a tile that a cluster multiplies which shares the tile with others. Positions are
-  // those in the row of Runs.
+  // The steps of a shared tile that the cluster multiplies. Positions are those in the row of Runs.
   struct Part {
     uint32_t work;
     uint32_t tile;   // where the tile begins
@@ -310,22 +309,6 @@ struct WgmmaKernel {
     Release(memory, before);
   }
 
-  // Adds to the sums of a shared tile's first steps those of its others, or leaves those of others
-  // and returns false.
-  __device__ static bool GatherSums(const WgmmaArguments& arguments, uint32_t own, const Part& part,
-                                    Sums& sums) {
-    const Runs& runs = arguments.of.runs;
-    const Left left(arguments.left, runs.count * Shape::kBlocks, threadIdx.x - 128);
-    if (part.begin > part.tile) {
-      left.Leave(own * Shape::kBlocks + Shape::Rank(), sums);
-      return false;
-    }
-    for (uint32_t run = own + 1; run < runs.count && runs.Begin(run) < part.tile + runs.tile_steps;
-         ++run)
-      left.Add(run * Shape::kBlocks + Shape::Rank(), sums);
-    return true;
-  }
-
   template <typename Finish>
   struct Consumed {
     const WgmmaArguments& arguments;
@@ -334,8 +317,7 @@ struct WgmmaKernel {
     uint32_t steps;
   };
 
-  // Multiplies a tile's steps and, if gather(sums) does not say that others do it, stores its
-  // outputs.
+  // Multiplies a tile's steps, and stores its outputs unless gather(sums) leaves them to others.
   template <typename Finish, typename Gather>
   __device__ static void ConsumeTile(const Memory& memory, const Consumed<Finish>& tile, Slot& slot,
                                      const Gather& gather) {
@@ -378,7 +360,11 @@ struct WgmmaKernel {
     if constexpr (kMayShare) {
       ForPartsOfRun(memory, arguments, [&](uint32_t run, const Part& part) {
         ConsumeTile<Finish>(memory, {arguments, finish, part.work, part.end - part.begin}, slot,
-                            [&](Sums& sums) { return GatherSums(arguments, run, part, sums); });
+                            [&](Sums& sums) {
+                              const Left left(arguments.left, arguments.of.runs,
+                                              {Shape::kBlocks, Shape::Rank(), threadIdx.x - 128});
+                              return left.LeaveOrAdd(run, part.tile, part.begin, sums);
+                            });
       });
     }
     if (!Outputs::kIsDirect && threadIdx.x % 32 == 0) WaitForStoresToRead<0>();

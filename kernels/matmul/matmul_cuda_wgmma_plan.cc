@@ -119,7 +119,7 @@ absl::StatusOr<int> VariantFor(const WgmmaOrder& order, const WgmmaTiling& tilin
                                                  "\" cannot run this problem: ", obstacle));
 }
 
-// Tiles and the grid, of a tiling whose tile is known.
+// Sets tiles and the grid of a tiling whose tile is known. `size` is in halves, as InHalves has it.
 absl::Status SetGrid(const Size& size, const DeviceProperties& device, WgmmaTiling* tiling) {
   const WgmmaTile& tile = tiling->tile;
   const int64_t work = WgmmaWork(tile, size);
@@ -135,12 +135,8 @@ absl::Status SetGrid(const Size& size, const DeviceProperties& device, WgmmaTili
   geometry.tiles_m = static_cast<uint32_t>(CeilDivide(size.m, tile.m));
   geometry.tiles_n = static_cast<uint32_t>(CeilDivide(size.n, tile.n));
   geometry.work = static_cast<uint32_t>(work);
-  const Size halves = {.m = size.m,
-                       .n = size.n,
-                       .k = kWgmmaDepth * int64_t{geometry.steps},
-                       .batches = size.batches};
   const auto shared =
-      static_cast<uint32_t>(WgmmaSharedTiles(tile, halves, std::max(1, device.multiprocessors)));
+      static_cast<uint32_t>(WgmmaSharedTiles(tile, size, std::max(1, device.multiprocessors)));
   geometry.whole = geometry.work - shared;
   geometry.runs = MakeRuns(shared, geometry.steps, static_cast<uint32_t>(clusters));
   geometry.group_rows = WgmmaGroupRows(tile);
@@ -212,7 +208,7 @@ absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
       BytesCopied(tiling.tile.m, tiling.a) +
       tiling.tile.across() * BytesCopied(tiling.tile.n / tiling.tile.across(), tiling.b);
   tiling.geometry.batch = InMatrices(arguments, tiling.swapped);
-  RETURN_IF_ERROR(SetGrid(size, device, &tiling));
+  RETURN_IF_ERROR(SetGrid(halves, device, &tiling));
   return tiling;
 }
 

@@ -50,7 +50,7 @@ class MemoryCeiling {
 };
 
 // True if reads are the problem's ceiling, because less than a sixteenth of its bytes is output:
-// on an H100 reads are faster than copies by 3 %, on an H200 by 7 %.
+// on an H100 reads are faster than copies by 3 %, on an H200 by 4 to 7 %.
 bool ReadsAlmostOnly(const Problem& problem);
 
 // True if copies of `bytes` measure the device's memory, and not only its caches.

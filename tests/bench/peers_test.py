@@ -32,7 +32,7 @@ NARROW = "matmul bfloat16 1x8192 8192x8192"
 SOURCE = benchmarks.FOLDER
 # A row of warpcall_cuda_kernel_bench.
 ROW = "  {:<22} {:>10.2f} us  (p10 1.00 p90 2.00)     1000 GB/s {:5.1f} % of copy   500.00 TFLOP/s{}"
-# What --settled adds to it.
+# --settled adds this to a row.
 LOAD = "  {:5.0f} MHz {:6.1f} W {:9.3f} mJ {:7.4f} TFLOP/s per GHz"
 
 

@@ -143,7 +143,7 @@ peers() {
   TAIL_LINES=3 step peers_bench "$here/bin/warpcall_cuda_kernel_bench" --problems "$logs/peers_problems.txt"
   TAIL_LINES=400 step peers python3 "$here/peers.py"
 }
-# The same for products that power bounds, by the settled method: about five minutes for each of the two programs.
+# Measures products that power bounds, by the settled method. Each of the two programs takes about five minutes.
 # SETTLED_PROBLEMS, a file with some of them, makes it shorter; peers_table.py takes the logs of several calls in one file.
 peers_settled() {
   local problems=${SETTLED_PROBLEMS:-$logs/settled_problems.txt}
