@@ -97,6 +97,8 @@ double Distance(double other, double value) {
 
 // The most that errors of the operands move the result. Operations are monotone in each operand, or
 // move less inside the operands' ranges than at their ends, or than `kSteepest` times the error.
+// Even powers turn at 0: where both ends of a range that holds 0 overflow, only 0 tells that the
+// result may be finite.
 double Moved(const Node& node, const Bounded* operands, double value) {
   constexpr double kSteepest = 1.13;  // gelu's slope, and silu's
   const Bounded& a = operands[0];
@@ -110,7 +112,8 @@ double Moved(const Node& node, const Bounded* operands, double value) {
     return kAnything;
   if (op == Operator::kGelu || op == Operator::kGeluErf || op == Operator::kSilu)
     return kSteepest * a.error;
-  double moved = 0;
+  double moved =
+      op == Operator::kPow && holds_zero(a) ? Distance(std::pow(0.0, node.value), value) : 0;
   for (const double da : {-a.error, a.error}) {
     double corner[kOperandsMax] = {a.value + da, 0, 0};
     if (count < 2) {

@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -12,6 +16,7 @@
 #include "kernels/expression/mask.h"
 #include "kernels/expression/parser.h"
 #include "kernels/expression/schedule.h"
+#include "tests/kernels/seed.h"
 
 namespace warpcall::expression {
 namespace {
@@ -288,6 +293,57 @@ TEST(BoundedTest, PolesAndTheEndOfTheRangeLetAnythingThrough) {
   EXPECT_TRUE(std::isinf(compute(Operator::kLess, {1, 1e-7}, {1.00000005, 0}).error));
   EXPECT_EQ(compute(Operator::kLess, {1, 1e-7}, {1.1, 0}).error, 0);
   EXPECT_EQ(compute(Operator::kEqual, {1, 0}, {1, 0}).error, 0);
+}
+
+// A number of either sign whose size is anywhere in float32's range, or 0.
+double AnySize(std::mt19937_64& random) {
+  const double size = std::exp2(std::uniform_real_distribution<>(-149, 128)(random));
+  const int sign = std::uniform_int_distribution<>(-4, 4)(random);
+  return sign == 0 ? 0 : std::copysign(InRange(size), sign);
+}
+
+// Any point of the operands' ranges is an operand that a row in float32 may have.
+TEST(BoundedTest, NoPointOfTheOperandsRangesLeadsBeyondTheBound) {
+  std::mt19937_64 random(testing::RunSeed());
+  std::vector<Node> nodes;
+  for (int op = 0; op <= static_cast<int>(Operator::kSelect); ++op) {
+    const Node node = {.op = static_cast<Operator>(op), .operands = {0, 1, 2}};
+    if (OperandCount(node.op) > 0 && node.op != Operator::kPow && node.op != Operator::kDropout)
+      nodes.push_back(node);
+  }
+  for (const double power : {-3., -2., -1., -0.5, 0.5, 1., 2., 2.5, 3., 4., 7.})
+    nodes.push_back({.op = Operator::kPow, .operands = {0}, .value = power});
+  ASSERT_GE(nodes.size(), 30u);
+  for (const Node& node : nodes) {
+    for (int i = 0; i < 3000; ++i) {
+      Bounded operands[kOperandsMax];
+      for (Bounded& x : operands) {
+        x = {AnySize(random), i % 7 == 0 ? 0 : std::fabs(AnySize(random))};
+        if (std::fabs(x.value) + x.error >= kOverflow) x.error = 0;  // or else infinite
+        if (i % 2 == 0) x.error = std::min(x.error, std::fabs(x.value));
+      }
+      const Bounded bounded = Compute(node, operands);
+      for (int j = 0; j < 8; ++j) {
+        double point[kOperandsMax];
+        for (int k = 0; k < kOperandsMax; ++k) {
+          const double part = std::uniform_real_distribution<>(-1, 1)(random);
+          point[k] = InRange(operands[k].value + (j == 0 ? 0 : part * operands[k].error));
+          if (j == 1 && std::fabs(operands[k].value) <= operands[k].error) point[k] = 0;
+        }
+        const double value = InRange(Compute(node, point));
+        const bool same =
+            value == bounded.value || (std::isnan(value) && std::isnan(bounded.value));
+        // The points and distances themselves are rounded to float64.
+        const double size = std::isinf(bounded.value) ? 0 : std::fabs(bounded.value);
+        const double bound = bounded.error + 0x1p-51 * (size + bounded.error);
+        ASSERT_TRUE(same || std::isinf(bounded.error) || std::fabs(value - bounded.value) <= bound)
+            << OperatorName(node.op) << " " << node.value << " of " << operands[0].value << " +- "
+            << operands[0].error << ", " << operands[1].value << " +- " << operands[1].error
+            << " is " << bounded.value << " +- " << bounded.error << ", but of " << point[0] << ", "
+            << point[1] << " " << value << "; seed " << testing::RunSeed();
+      }
+    }
+  }
 }
 
 TEST(BoundedTest, ErrorsAreSmallWhereArithmeticIsWell) {
