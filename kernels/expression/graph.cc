@@ -116,8 +116,11 @@ int GraphBuilder::Constant(double value) {
 int GraphBuilder::Apply(Operator op, int a, int b, int c) {
   const Node node = {.op = op, .operands = {a, b, c}};
   double values[kOperandsMax] = {};
-  const bool constant = !IsReduction(op) && !IsComparison(op) && ComputeOperands(node, values);
-  return constant ? Constant(Compute(node, values)) : Add(node);
+  if (IsReduction(op) || !ComputeOperands(node, values)) return Add(node);
+  const double value = Compute(node, values);
+  if (!IsComparison(op)) return Constant(value);
+  // A comparison stays one, of numbers that rounding to float32 does not bring together.
+  return Add({.op = Operator::kEqual, .operands = {Constant(value), Constant(1), -1}});
 }
 
 bool GraphBuilder::ComputeOperands(const Node& node, double* values) const {

@@ -94,7 +94,8 @@ class GraphBuilder {
   int Input(int index);
   int Constant(double value);
   // Returns the existing node of an equal operation on equal operands, if any. Operations on
-  // constants alone are computed in float64. The operands of kAdd and kMultiply keep their order.
+  // constants alone are computed in float64; a comparison of them becomes 1 == 1 or 0 == 1. The
+  // operands of kAdd and kMultiply keep their order.
   int Apply(Operator op, int a, int b = -1, int c = -1);
   int Pow(int a, double exponent);
   int Dropout(int a, double probability, int call);

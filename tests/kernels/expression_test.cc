@@ -82,7 +82,8 @@ TEST(ParserTest, ConstantsAreComputedInFloat64AndRoundedOnce) {
   EXPECT_EQ(Parsed("x0*(1e30*1e30*1e-59)"), "multiply(x0, 10)");
   EXPECT_EQ(Parsed("x0*sqrt(4)"), "multiply(x0, 2)");
   EXPECT_EQ(Parsed("x0*where(1 < 2, 1 + 2, 7)"), "multiply(x0, 3)");
-  EXPECT_EQ(Parsed("where(1 < 2, x0, 7)"), "select(less(1, 2), x0, 7)");
+  EXPECT_EQ(Parsed("where(1 < 2, x0, 7)"), "select(equal(1, 1), x0, 7)");
+  EXPECT_EQ(Parsed("where(0.1 + 0.2 == 0.3, x0, 7)"), "select(equal(0, 1), x0, 7)");
   EXPECT_EQ(Parsed("x0*.5e1"), "multiply(x0, 5)");
   const Graph third = *Parse("x0*(1/3)");
   EXPECT_EQ(third.nodes[1].value, static_cast<double>(static_cast<float>(1.0 / 3.0)));
