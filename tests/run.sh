@@ -171,7 +171,8 @@ check_cuda() {
   step "$folder: building with the CUDA device"
   configure "$folder" --preset cuda "${options[@]}"
   local tests=(device_test devices_test kernels_conformance_test kernels_libraries_test
-    kernels_matmul_wgmma_emulated_test nvtx_phases_test nvml_monitor_test cupti_test gpu_observe_test)
+    kernels_matmul_register_emulated_test kernels_matmul_wgmma_emulated_test nvtx_phases_test
+    nvml_monitor_test cupti_test gpu_observe_test)
   build "$folder" warpcalld warpcall warpcall_cuda_kernel_bench kernels_variants_test "${tests[@]}"
   has_passed "$folder" && return
   local more='no_gpu_test|kernels_(architectures|variant_names|matmul_wgmma_plan|softmax_ring_plan)_test'

@@ -40,6 +40,13 @@ absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& 
                     device);
 }
 
+template <typename T, typename Variant>
+__global__ void __launch_bounds__(Variant::kTile.threads(), Variant::kTile.resident)
+    RegisterTiled(const __grid_constant__ Arguments arguments) {
+  extern __shared__ __align__(16) float float_ring[];
+  RegisterKernel<T, Variant>::Run(float_ring, arguments, NoFinish{});
+}
+
 template <typename T>
 constexpr const TiledVariants& kVariantsOf = sizeof(T) == sizeof(float) ? kRegisterVariants
                                                                         : kRegisterNarrowVariants;

@@ -332,10 +332,10 @@ struct RegisterKernel {
   // the row of Runs, the share has the steps of `run` from `begin` on.
   struct Job {
     BlockShare share;
-    bool is_shared;
-    uint32_t run;
-    uint32_t tile;
-    uint32_t begin;
+    bool is_shared = false;
+    uint32_t run = 0;
+    uint32_t tile = 0;
+    uint32_t begin = 0;
   };
 
   template <typename Finish>
@@ -424,12 +424,5 @@ struct RegisterKernel {
            finish);
   }
 };
-
-template <typename T, typename Variant>
-__global__ void __launch_bounds__(Variant::kTile.threads(), Variant::kTile.resident)
-    RegisterTiled(const __grid_constant__ Arguments arguments) {
-  extern __shared__ __align__(16) float float_ring[];
-  RegisterKernel<T, Variant>::Run(float_ring, arguments, NoFinish{});
-}
 
 }  // namespace warpcall::matmul

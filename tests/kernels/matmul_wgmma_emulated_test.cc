@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,24 +18,11 @@
 #include "kernels/matmul/matmul_cuda_wgmma_plan.h"
 #include "proto/common/half.h"
 #include "tests/kernels/emulated/hopper.h"
+#include "tests/kernels/exact_product.h"
 #include "tests/kernels/variant_rows.h"
 
 namespace warpcall::matmul {
 namespace {
-
-// Replaces linear's epilogue: adds the bias only.
-template <typename T>
-struct AddBias {
-  const T* bias;
-  template <int kCount>
-  struct BiasOfColumns {
-    float values[kCount];
-  };
-  template <int kCount>
-  void Apply(const BiasOfColumns<kCount>& of, float (&values)[kCount]) const {
-    for (int i = 0; i < kCount; ++i) values[i] += of.values[i];
-  }
-};
 
 // A variant's kernel; `bias` may be null.
 using Kernel = void (*)(const WgmmaArguments& arguments, const void* bias);
@@ -58,20 +44,6 @@ Kernel KernelFrom(int variant, std::integer_sequence<int, kNumbers...>) {
   static constexpr Kernel kTable[] = {RunKernel<T, WgmmaVariantAt<kNumbers, kLayouts>>...};
   return kTable[variant];
 }
-
-struct Size {
-  int64_t m;
-  int64_t n;
-  int64_t k;
-};
-
-struct Form {
-  bool transpose_a = false;
-  bool transpose_b = false;
-  Dims a_batches = {};
-  Dims b_batches = {};
-  bool bias = false;
-};
 
 // The copy that a GPU makes of an operand, or the operand.
 std::vector<char> Placed(const WgmmaOperand& operand, std::vector<char> data) {
@@ -110,42 +82,20 @@ void MakeMap(const cuda::MatrixStack& stack, char* data, int box_rows, CUtensorM
 template <typename T, WgmmaLayouts kLayouts>
 class Product {
  public:
-  Product(const Size& size, const Form& form) : bias_(static_cast<size_t>(size.n)) {
-    Dims a = form.a_batches;
-    a.push_back(form.transpose_a ? size.k : size.m);
-    a.push_back(form.transpose_a ? size.m : size.k);
-    Dims b = form.b_batches;
-    b.push_back(form.transpose_b ? size.n : size.k);
-    b.push_back(form.transpose_b ? size.k : size.n);
-    const DataType type = sizeof(T) == 4 ? DataType::kFloat32 : DataType::kBFloat16;
-    problem_ = *MakeProblem(MatmulOp(), {{type, a}, {type, b}},
-                            {{"transpose_a", form.transpose_a},
-                             {"transpose_b", form.transpose_b},
-                             {"precision", std::string(sizeof(T) == 4 ? "tf32" : "ieee")}});
-    std::mt19937 random(7);
-    const auto fill = [&](int64_t elements) {
-      std::vector<T> values(static_cast<size_t>(elements));
-      for (T& value : values) value = FromFloat<T>(static_cast<float>(random() % 9) - 4);
-      return values;
-    };
-    for (const TensorSpec& spec : problem_.inputs) inputs_.push_back(fill(spec.elements()));
-    if (form.bias) bias_ = fill(size.n);
-    has_bias_ = form.bias;
-    SumUp();
-  }
+  Product(const ProductSize& size, ProductForm form) : of_(size, Precise(std::move(form))) {}
 
   // Runs the row's choice, and the first `variants` that take it. Returns how many ran.
   int ExpectRight(int variants) {
     int ran = 0;
     for (int variant = kRowsChoice; variant < variants; ++variant) {
-      const auto tiling = MakeWgmmaTiling({.product = problem_,
-                                           .arrangement = ArrangementOf(problem_),
+      const auto tiling = MakeWgmmaTiling({.product = of_.problem(),
+                                           .arrangement = ArrangementOf(of_.problem()),
                                            .variants = kVariants,
                                            .variant = variant},
                                           testing::MadeUpH200());
       EXPECT_TRUE(tiling.ok() || variant != kRowsChoice) << tiling.status();
       if (!tiling.ok()) continue;
-      SCOPED_TRACE(absl::StrCat(NameOf(kVariants, tiling->variant), " of ", Name()));
+      SCOPED_TRACE(absl::StrCat(NameOf(kVariants, tiling->variant), " of ", of_.Name()));
       ++ran;
       ExpectRight(*tiling);
     }
@@ -163,7 +113,7 @@ class Product {
     tiling.blocks = clusters * static_cast<uint32_t>(tiling.tile.blocks);
     geometry.whole = geometry.work - shared;
     geometry.runs = MakeRuns(shared, geometry.steps, clusters);
-    SCOPED_TRACE(absl::StrCat(NameOf(kVariants, tiling.variant), " of ", Name(), ": ", shared,
+    SCOPED_TRACE(absl::StrCat(NameOf(kVariants, tiling.variant), " of ", of_.Name(), ": ", shared,
                               " tiles shared by ", clusters));
     ExpectRight(tiling);
   }
@@ -172,48 +122,33 @@ class Product {
   static constexpr WgmmaVariants kVariants{kLayouts};
 
   WgmmaTiling TilingOf(int variant) const {
-    return *MakeWgmmaTiling({.product = problem_,
-                             .arrangement = ArrangementOf(problem_),
+    return *MakeWgmmaTiling({.product = of_.problem(),
+                             .arrangement = ArrangementOf(of_.problem()),
                              .variants = kVariants,
                              .variant = variant},
                             testing::MadeUpH200());
   }
 
-  std::string Name() const {
-    return absl::StrCat(ToString(problem_.inputs[0]), " by ", ToString(problem_.inputs[1]),
-                        ArrangementOf(problem_).a == Adjacent::kOuter ? ", a[k,m]" : ", a[m,k]",
-                        ArrangementOf(problem_).b == Adjacent::kOuter ? ", b[k,n]" : ", b[n,k]");
-  }
-
-  void SumUp() {
-    const Shape shape = DecodeShape(problem_);
-    right_.resize(static_cast<size_t>(problem_.outputs[0].elements()));
-    for (int64_t i = 0; i < problem_.outputs[0].elements(); ++i) {
-      const Offsets at = shape.BatchOffsets(i / (shape.m * shape.n));
-      const int64_t a = at.a + i / shape.n % shape.m * shape.a_row_stride;
-      const int64_t b = at.b + i % shape.n * shape.b_column_stride;
-      float sum = ToFloat(bias_[static_cast<size_t>(i % shape.n)]);
-      for (int64_t p = 0; p < shape.k; ++p)
-        sum += ToFloat(inputs_[0][static_cast<size_t>(a + p * shape.a_column_stride)]) *
-               ToFloat(inputs_[1][static_cast<size_t>(b + p * shape.b_row_stride)]);
-      right_[static_cast<size_t>(i)] = ToFloat(FromFloat<T>(sum));
-    }
+  static ProductForm Precise(ProductForm form) {
+    if (sizeof(T) == 4) form.precision = "tf32";
+    return form;
   }
 
   std::vector<char> BytesOf(int input) const {
-    const std::vector<T>& values = inputs_[static_cast<size_t>(input)];
+    const std::vector<T>& values = of_.input(input);
     const char* const begin = reinterpret_cast<const char*>(values.data());
     return {begin, begin + values.size() * sizeof(T)};
   }
 
   void ExpectRight(const WgmmaTiling& tiling) const {
+    const std::vector<float>& right = of_.right();
     std::vector<char> a = Placed(tiling.a, BytesOf(tiling.swapped ? 1 : 0));
     std::vector<char> b = Placed(tiling.b, BytesOf(tiling.swapped ? 0 : 1));
-    const size_t bytes = right_.size() * sizeof(T);
+    const size_t bytes = right.size() * sizeof(T);
     std::vector<char> out(bytes + 64, '\xFF');
     WgmmaArguments arguments = {};
     arguments.of = tiling.geometry;
-    arguments.of.b_is_settled = has_bias_;  // as weights of a graph's layer are
+    arguments.of.b_is_settled = of_.bias() != nullptr;  // as weights of a graph's layer are
     arguments.out = out.data();
     std::vector<float4> left(tiling.left_bytes() / sizeof(float4), {NAN, NAN, NAN, NAN});
     if (!left.empty()) std::memset(left.data(), 0, tiling.flag_bytes());
@@ -227,26 +162,22 @@ class Product {
         emulated::Run({.blocks = tiling.blocks,
                        .cluster_blocks = static_cast<uint32_t>(tiling.tile.blocks),
                        .threads = static_cast<uint32_t>(tiling.tile.threads())},
-                      [&] { kernel(arguments, has_bias_ ? bias_.data() : nullptr); });
+                      [&] { kernel(arguments, of_.bias()); });
     ASSERT_EQ(failure, "");
-    for (size_t i = 0; i < right_.size(); ++i) {
+    for (size_t i = 0; i < right.size(); ++i) {
       T value;
       std::memcpy(&value, &out[i * sizeof(T)], sizeof(T));
-      ASSERT_EQ(ToFloat(value), right_[i]) << "element " << i;
+      ASSERT_EQ(ToFloat(value), right[i]) << "element " << i;
     }
     for (size_t i = bytes; i < out.size(); ++i) ASSERT_EQ(out[i], '\xFF') << "beyond the output";
   }
 
-  Problem problem_;
-  std::vector<std::vector<T>> inputs_;
-  std::vector<T> bias_;
-  bool has_bias_ = false;
-  std::vector<float> right_;
+  ExactProduct<T> of_;
 };
 
 // Number of variants that ran, the row's choice first.
 template <typename T, WgmmaLayouts kLayouts>
-int ExpectRight(const Size& size, const Form& form) {
+int ExpectRight(const ProductSize& size, const ProductForm& form) {
   return Product<T, kLayouts>(size, form).ExpectRight(WgmmaVariants{kLayouts}.Count());
 }
 
@@ -287,7 +218,7 @@ TEST(WgmmaEmulatedTest, Tf32IsRightInWholeVectors) {
 TEST(WgmmaEmulatedTest, TilesThatClustersShareAreRight) {
   for (const uint32_t clusters : {3, 5}) {
     const bool transposed = clusters == 5;
-    const Form form = {.transpose_a = transposed, .transpose_b = !transposed};
+    const ProductForm form = {.transpose_a = transposed, .transpose_b = !transposed};
     Product<BFloat16, WgmmaLayouts::kAll>({130, 264, 264}, form).ExpectRightShared(0, clusters);
   }
   Product<BFloat16, WgmmaLayouts::kAll>({130, 259, 195}, {}).ExpectRightShared(1, 3);
@@ -305,10 +236,10 @@ TEST(WgmmaEmulatedTest, BatchesAreRightWhicheverOperandTheyBelongTo) {
     Dims b;
   };
   for (const Batches& of : {Batches{{2, 1}, {3}}, {{3}, {}}, {{}, {3}}}) {
-    const Form form = {.a_batches = of.a, .b_batches = of.b};
+    const ProductForm form = {.a_batches = of.a, .b_batches = of.b};
     EXPECT_EQ((Product<BFloat16, WgmmaLayouts::kAll>({20, 24, 40}, form).ExpectRight(0)), 1);
     for (const bool transpose_a : {false, true}) {
-      Form of_tf32 = form;
+      ProductForm of_tf32 = form;
       of_tf32.transpose_a = transpose_a;
       EXPECT_EQ((Product<float, WgmmaLayouts::kBAlongK>({20, 24, 40}, of_tf32).ExpectRight(0)), 1);
     }

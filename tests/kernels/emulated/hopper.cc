@@ -161,6 +161,13 @@ char* SharedOf(uint32_t rank, uint32_t address, size_t bytes) {
 
 char* Shared(uint32_t address, size_t bytes) { return SharedOf(self->rank, address, bytes); }
 
+uint32_t AddressOf(const void* place) {
+  const std::vector<char>& memory = cluster->blocks[self->rank].memory;
+  const auto offset = reinterpret_cast<uintptr_t>(place) - reinterpret_cast<uintptr_t>(&memory[0]);
+  if (offset >= memory.size()) Fail("a pointer into shared memory leads elsewhere");
+  return kSharedBegin + static_cast<uint32_t>(offset);
+}
+
 void WaitUntil(const std::function<bool()>& ready) {
   while (!ready()) Yield();
   ++cluster->events;

@@ -1,9 +1,9 @@
-// A cluster of blocks on the CPU, for kernels made of Hopper's instructions. Every thread is a
-// context that runs until it has to wait, one after the other, so that runs repeat. The files under
-// kernels/ here stand in for those with equal names, which hold instructions in assembler. Work
-// that is asynchronous on the chip happens when a thread waits for it, or at once; barriers, bytes
-// that they count, swizzled boxes and clusters are as the PTX ISA describes them. Only a GPU can
-// show that the chip does the same.
+// A cluster of blocks on the CPU, for kernels made of instructions of Ampere and Hopper. Every
+// thread is a context that runs until it has to wait, one after the other, so that runs repeat. The
+// files under kernels/ here stand in for those with equal names, which hold instructions in
+// assembler. Work that is asynchronous on the chip happens when a thread waits for it, or at once;
+// barriers, bytes that they count, swizzled boxes and clusters are as the PTX ISA describes them.
+// Only a GPU can show that the chip does the same.
 #pragma once
 
 #include <ucontext.h>
@@ -67,6 +67,7 @@ struct Thread {
   uint32_t products = 0;  // begun so far
   Groups stores;
   Groups multiplications;
+  Groups copies;
 };
 
 struct Launch {
@@ -86,6 +87,8 @@ Thread& Self();
 // Shared memory of this thread's block, or of the cluster's block `rank`.
 char* Shared(uint32_t address, size_t bytes);
 char* SharedOf(uint32_t rank, uint32_t address, size_t bytes);
+// The address of a place in shared memory of this thread's block.
+uint32_t AddressOf(const void* place);
 
 // Lets the other threads run until `ready()`.
 void WaitUntil(const std::function<bool()>& ready);

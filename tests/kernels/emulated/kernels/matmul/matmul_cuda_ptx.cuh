@@ -24,7 +24,23 @@ inline void AwaitFlag(const uint32_t* flag) {
 }
 inline float4 LoadFromL2(const float4* from) { return *from; }
 
-inline uint32_t SharedAddress(const void*) { return emulated::kSharedBegin; }
+inline uint32_t SharedAddress(const void* pointer) { return emulated::AddressOf(pointer); }
+
+template <int kBytes>
+void CopyAsync(uint32_t to, const void* from, bool valid) {
+  emulated::Self().copies.Add([to, from, valid] {
+    char* const place = emulated::Shared(to, kBytes);
+    std::memset(place, 0, kBytes);
+    if (valid) std::memcpy(place, from, kBytes);
+  });
+}
+
+inline void CommitCopies() { emulated::Self().copies.Commit(); }
+
+template <int kPending>
+void WaitForCopies() {
+  emulated::Self().copies.WaitForAllBut(kPending);
+}
 
 inline void StoreShared64(uint32_t to, float first, float second) {
   const float pair[] = {first, second};
