@@ -25,8 +25,47 @@ bool InVectors(const Arrangement& arrangement) {
          (arrangement.b == Adjacent::kDepth || arrangement.b_in_vectors);
 }
 
-absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& device,
-                                int variant) {
+template <typename T, typename Variant>
+__global__ void __launch_bounds__(Variant::kTile.threads(), Variant::kTile.resident)
+    RegisterTiled(const __grid_constant__ Arguments arguments) {
+  extern __shared__ __align__(16) float float_ring[];
+  RegisterKernel<T, Variant>::Run(float_ring, arguments, NoFinish{});
+}
+
+template <typename T, int... kKernels>
+TiledKernel KernelFrom(int kernel, std::integer_sequence<int, kKernels...>) {
+  static constexpr TiledKernel kTable[] = {
+      RegisterTiled<T, typename RegisterVariantOfKernel<T, kKernels>::Type>...};
+  return kTable[kernel];
+}
+
+template <typename T>
+TiledKernel KernelOf(const Tiling& tiling) {
+  return KernelFrom<T>(tiling.variant / 2,
+                       std::make_integer_sequence<int, kRegisterVariantsOf<T>.Kernels()>());
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
+  RETURN_IF_ERROR(CheckTiledArchitecture("register_tiled", device));
+  if (!HasSums(problem)) return absl::OkStatus();
+  return RegisterTilingOf(problem, device, kRowsChoice).status();
+}
+
+absl::StatusOr<PlanPtr> MakeTiledPlan(const Problem& problem, const PlanContext& context) {
+  if (!HasSums(problem)) return PlanOfZeros(problem);
+  ASSIGN_OR_RETURN(const Tiling tiling,
+                   RegisterTilingOf(problem, *context.device, context.variant));
+  return DispatchDataType(problem.outputs[0].data_type, [&]<typename T>(T) {
+    return NewTiledPlan<T>(KernelOf<T>(tiling), tiling, context);
+  });
+}
+
+std::vector<std::string> Names(DataType type) { return NamesOf(VariantsFor(type)); }
+
+}  // namespace
+
+absl::StatusOr<Tiling> RegisterTilingOf(const Problem& problem, const DeviceProperties& device,
+                                        int variant) {
   const DataType type = problem.outputs[0].data_type;
   const Arrangement arrangement = ArrangementOf(problem);
   return MakeTiling({.arrangement = arrangement,
@@ -39,54 +78,6 @@ absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& 
                      .shares = true},
                     device);
 }
-
-template <typename T, typename Variant>
-__global__ void __launch_bounds__(Variant::kTile.threads(), Variant::kTile.resident)
-    RegisterTiled(const __grid_constant__ Arguments arguments) {
-  extern __shared__ __align__(16) float float_ring[];
-  RegisterKernel<T, Variant>::Run(float_ring, arguments, NoFinish{});
-}
-
-template <typename T>
-constexpr const TiledVariants& kVariantsOf = sizeof(T) == sizeof(float) ? kRegisterVariants
-                                                                        : kRegisterNarrowVariants;
-
-template <typename T, int kKernel>
-struct VariantOfKernel {
-  static constexpr TiledVariant kAt = kVariantsOf<T>.At(2 * kKernel);
-  using Type = RegisterVariant<T, kAt.tile, kAt.a, kAt.b, kAt.in_vectors>;
-};
-
-template <typename T, int... kKernels>
-TiledKernel KernelFrom(int kernel, std::integer_sequence<int, kKernels...>) {
-  static constexpr TiledKernel kTable[] = {
-      RegisterTiled<T, typename VariantOfKernel<T, kKernels>::Type>...};
-  return kTable[kernel];
-}
-
-template <typename T>
-TiledKernel KernelOf(const Tiling& tiling) {
-  return KernelFrom<T>(tiling.variant / 2,
-                       std::make_integer_sequence<int, kVariantsOf<T>.Kernels()>());
-}
-
-absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
-  RETURN_IF_ERROR(CheckTiledArchitecture("register_tiled", device));
-  if (!HasSums(problem)) return absl::OkStatus();
-  return TilingOf(problem, device, kRowsChoice).status();
-}
-
-absl::StatusOr<PlanPtr> MakeTiledPlan(const Problem& problem, const PlanContext& context) {
-  if (!HasSums(problem)) return PlanOfZeros(problem);
-  ASSIGN_OR_RETURN(const Tiling tiling, TilingOf(problem, *context.device, context.variant));
-  return DispatchDataType(problem.outputs[0].data_type, [&]<typename T>(T) {
-    return NewTiledPlan<T>(KernelOf<T>(tiling), tiling, context);
-  });
-}
-
-std::vector<std::string> Names(DataType type) { return NamesOf(VariantsFor(type)); }
-
-}  // namespace
 
 Implementation RegisterTiledRow() {
   return {.name = "register_tiled",

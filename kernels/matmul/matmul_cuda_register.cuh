@@ -14,6 +14,7 @@
 #include "kernels/matmul/matmul_cuda_left.cuh"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_share.cuh"
+#include "kernels/matmul/matmul_cuda_variants.h"
 #include "kernels/matmul/matmul_cuda_walk.cuh"
 
 namespace warpcall::matmul {
@@ -112,6 +113,18 @@ struct RegisterVariant {
   using Loader =
       std::conditional_t<kWide, FloatLoader<T, kAdjacent, Layout, kTile.threads(), kVectors>,
                          WideningLoader<T, kAdjacent, Layout, kTile.threads()>>;
+};
+
+// The variants of register_tiled for a type, and what kernel kKernel of them is compiled as.
+template <typename T>
+inline constexpr const TiledVariants& kRegisterVariantsOf = sizeof(T) == sizeof(float)
+                                                                ? kRegisterVariants
+                                                                : kRegisterNarrowVariants;
+
+template <typename T, int kKernel>
+struct RegisterVariantOfKernel {
+  static constexpr TiledVariant kAt = kRegisterVariantsOf<T>.At(2 * kKernel);
+  using Type = RegisterVariant<T, kAt.tile, kAt.a, kAt.b, kAt.in_vectors>;
 };
 
 template <typename T, typename Variant>

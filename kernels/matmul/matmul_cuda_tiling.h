@@ -82,6 +82,10 @@ struct Order {
 absl::StatusOr<Tiling> MakeTiling(const Order& order, const TileSet& set,
                                   const DeviceProperties& device);
 
+// register_tiled's tiling of a product: MakeTiling with its tiles.
+absl::StatusOr<Tiling> RegisterTilingOf(const Problem& problem, const DeviceProperties& device,
+                                        int variant);
+
 std::vector<std::string> NamesOf(const TiledVariants& variants);
 
 // UNIMPLEMENTED before compute capability 8.0, the first with cp.async and, for bfloat16, mma.sync.

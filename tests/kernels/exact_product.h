@@ -49,7 +49,7 @@ struct ProductForm {
   std::string precision = "ieee";
 };
 
-// Of float or BFloat16.
+// T is float or BFloat16.
 template <typename T>
 class ExactProduct {
  public:

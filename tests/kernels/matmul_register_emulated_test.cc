@@ -22,18 +22,13 @@
 namespace warpcall::matmul {
 namespace {
 
-template <typename T>
-constexpr const TiledVariants& kVariantsOf = sizeof(T) == sizeof(float) ? kRegisterVariants
-                                                                        : kRegisterNarrowVariants;
-
 // A variant's kernel; `bias` may be null.
 template <typename T>
 using Kernel = void (*)(float* ring, const Arguments& arguments, const T* bias);
 
 template <typename T, int kNumber>
 void RunKernel(float* ring, const Arguments& arguments, const T* bias) {
-  constexpr TiledVariant kAt = kVariantsOf<T>.At(2 * kNumber);
-  using Of = RegisterKernel<T, RegisterVariant<T, kAt.tile, kAt.a, kAt.b, kAt.in_vectors>>;
+  using Of = RegisterKernel<T, typename RegisterVariantOfKernel<T, kNumber>::Type>;
   if constexpr (sizeof(T) == sizeof(float)) {
     if (bias != nullptr) return Of::Run(ring, arguments, AddBias<T>{bias});
   }
@@ -54,7 +49,7 @@ class Product {
   // Runs the row's choice and every variant that takes the problem. Returns how many variants do.
   int ExpectRight() const {
     int ran = -1;
-    for (int variant = kRowsChoice; variant < kVariantsOf<T>.Count(); ++variant) {
+    for (int variant = kRowsChoice; variant < kRegisterVariantsOf<T>.Count(); ++variant) {
       const absl::StatusOr<Tiling> tiling = TilingOf(variant);
       EXPECT_TRUE(tiling.ok() || variant != kRowsChoice) << tiling.status();
       if (!tiling.ok()) continue;
@@ -70,11 +65,11 @@ class Product {
   // Runs the largest tile with so many blocks, which share the tiles beyond whole waves.
   void ExpectRightShared(uint32_t blocks) const {
     const Tiling probe = *TilingOf(kRowsChoice);
-    Tiling tiling = *TilingOf(kVariantsOf<T>.NumberOf({.in_vectors = true,
-                                                       .tile = 0,
-                                                       .a = probe.arrangement.a,
-                                                       .b = probe.arrangement.b,
-                                                       .cut = false}));
+    Tiling tiling = *TilingOf(kRegisterVariantsOf<T>.NumberOf({.in_vectors = true,
+                                                               .tile = 0,
+                                                               .a = probe.arrangement.a,
+                                                               .b = probe.arrangement.b,
+                                                               .cut = false}));
     Arguments& arguments = tiling.arrangement.arguments;
     const auto tiles =
         static_cast<uint32_t>(BlocksOf(tiling.tile, SizeOf(arguments), tiling.choice.splits));
@@ -90,18 +85,7 @@ class Product {
 
  private:
   absl::StatusOr<Tiling> TilingOf(int variant) const {
-    const Arrangement arrangement = ArrangementOf(of_.problem());
-    const bool a_in_vectors = arrangement.a == Adjacent::kDepth || arrangement.a_in_vectors;
-    const bool b_in_vectors = arrangement.b == Adjacent::kDepth || arrangement.b_in_vectors;
-    return MakeTiling({.arrangement = arrangement,
-                       .in_vectors = sizeof(T) == 2 || (a_in_vectors && b_in_vectors),
-                       .variant = variant},
-                      {.variants = kVariantsOf<T>,
-                       .shared_bytes = RegisterRingBytes,
-                       .products_per_cycle = 128,
-                       .turns = sizeof(T) == 4,
-                       .shares = true},
-                      testing::MadeUpH200());
+    return RegisterTilingOf(of_.problem(), testing::MadeUpH200(), variant);
   }
 
   // The operand, or its turned copy.
@@ -116,7 +100,7 @@ class Product {
   }
 
   void ExpectRight(const Tiling& tiling) const {
-    SCOPED_TRACE(absl::StrCat(NameOf(kVariantsOf<T>, tiling.variant), " of ", of_.Name()));
+    SCOPED_TRACE(absl::StrCat(NameOf(kRegisterVariantsOf<T>, tiling.variant), " of ", of_.Name()));
     const std::vector<float>& right = of_.right();
     const std::vector<T> a = Placed(tiling.a_turned, of_.input(0));
     const std::vector<T> b = Placed(tiling.b_turned, of_.input(1));
@@ -136,7 +120,7 @@ class Product {
     if (!left.empty()) std::memset(left.data(), 0, tiling.left_flag_bytes());
     arguments.left = left.data();
     const Kernel<T> kernel = KernelFrom<T>(
-        tiling.variant / 2, std::make_integer_sequence<int, kVariantsOf<T>.Kernels()>());
+        tiling.variant / 2, std::make_integer_sequence<int, kRegisterVariantsOf<T>.Kernels()>());
     const std::string failure = emulated::Run(
         {.blocks = static_cast<uint32_t>(tiling.blocks),
          .cluster_blocks = 1,

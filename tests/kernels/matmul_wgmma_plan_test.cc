@@ -66,15 +66,7 @@ Problem FloatProductOf(Dims a, Dims b, bool transpose_a, bool transpose_b) {
 }
 
 Tiling FloatTilingOf(const Problem& problem, int variant = kRowsChoice) {
-  const Arrangement arrangement = ArrangementOf(problem);
-  return *MakeTiling({.arrangement = arrangement,
-                      .in_vectors = arrangement.a_in_vectors && arrangement.b_in_vectors,
-                      .variant = variant},
-                     {.variants = kRegisterVariants,
-                      .shared_bytes = [](const Tile&) { return size_t{1} << 16; },
-                      .products_per_cycle = 128,
-                      .turns = true},
-                     MadeUpH200());
+  return *RegisterTilingOf(problem, MadeUpH200(), variant);
 }
 
 TEST(TiledPlanTest, OperandsAlongKAreTurnedIfEachElementMeetsManyOfTheOther) {
