@@ -41,7 +41,7 @@ struct Arguments {
 
 // Epilogue that leaves sums as they are before they are rounded. linear's kernels put one with a
 // `bias` in its place: From moves it to a column of c, BiasOf reads the bias of the kCount columns
-// there, and Apply finishes as many sums of a row.
+// there, Apply finishes as many sums of a row, and Visit has the compiler know the activation.
 struct NoFinish {};
 
 }  // namespace warpcall::matmul

@@ -40,6 +40,12 @@ struct WgmmaKernel {
   static constexpr int kConsumers = Shape::kConsumers;
   static constexpr bool kMayShare = kTile.may_share();
   using Left = LeftSums<kConsumers * 128, kTile.n / 2>;
+  // A warp stores the last kBehind boxes of its outputs behind the next tile's first products: it
+  // can fill two boxes at once, and would wait for their copies before it fills another. Outputs of
+  // 16 bits leave registers for it.
+  static constexpr int kBehind =
+      Shape::kIsNarrow && !Outputs::kIsDirect && Outputs::kBoxes > 2 ? Outputs::kBoxes - 2 : 0;
+  static constexpr int kAtOnce = Outputs::kBoxes - kBehind;
   // Registers per thread, which warpgroups exchange: a launch gives each of 384 threads 168.
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
@@ -53,6 +59,11 @@ struct WgmmaKernel {
       index = 0;
       parity ^= 1;
     }
+  };
+  // Steps to multiply, and the place in the ring of the first.
+  struct Counted {
+    uint32_t steps;
+    Slot& slot;
   };
 
   // This block's steps of k: all of them, or its part of the cluster's.
@@ -73,23 +84,27 @@ struct WgmmaKernel {
     uint32_t tile;   // where the tile begins
     uint32_t begin;  // the steps
     uint32_t end;
+    bool is_last;  // of the run
   };
+
+  __device__ static bool HasRun(const Memory& memory, const WgmmaArguments& arguments) {
+    return arguments.of.runs.count > 0 && LoadShared32(memory.Run()) < arguments.of.runs.count;
+  }
 
   // Runs body(run, part) for both parts of the cluster's run, or the one that there is.
   template <typename Body>
   __device__ static void ForPartsOfRun(const Memory& memory, const WgmmaArguments& arguments,
                                        const Body& body) {
     const Runs& runs = arguments.of.runs;
-    if (runs.count == 0) return;
+    if (!HasRun(memory, arguments)) return;
     const uint32_t run = LoadShared32(memory.Run());
-    if (run >= runs.count) return;
     const uint32_t end = runs.Begin(run + 1);
 #pragma unroll 1
     for (uint32_t at = runs.Begin(run); at < end;) {
       const uint32_t tile = at / runs.tile_steps;
       const uint32_t tile_end = (tile + 1) * runs.tile_steps;
       const Part part = {arguments.of.whole + tile, tile * runs.tile_steps, at,
-                         end < tile_end ? end : tile_end};
+                         end < tile_end ? end : tile_end, end <= tile_end};
       body(run, part);
       at = part.end;
     }
@@ -233,12 +248,16 @@ struct WgmmaKernel {
   }
 
   // Multiplies all of a tile. A stage is given back when the next stage's products are under way,
-  // so that the tensor cores do not wait in between.
-  __device__ static void Accumulate(const Memory& memory, uint32_t steps, Slot& slot, Sums& sums) {
-    WARPCALL_DEVICE_CHECK(steps > 0 && slot.index < kTile.stages, steps, slot.index);
+  // so that the tensor cores do not wait in between. Runs behind(i) for each i < kCount when the
+  // products of step i are under way, or of all steps that there are.
+  template <uint32_t kCount, typename Behind>
+  __device__ static void Accumulate(const Memory& memory, const Counted& of, Sums& sums,
+                                    const Behind& behind) {
+    Slot& slot = of.slot;
+    WARPCALL_DEVICE_CHECK(of.steps > 0 && slot.index < kTile.stages, of.steps, slot.index);
     const uint32_t consumer = threadIdx.x / 128 - 1;
     uint32_t before = slot.index;
-    for (uint32_t step = 0; step < steps; ++step) {
+    const auto multiply = [&](uint32_t step) {
       WaitFor(memory.Full(slot.index), slot.parity);
       MultiplyStage(memory.Stage(slot.index), consumer, step > 0, sums);
       if (step > 0) {
@@ -247,7 +266,13 @@ struct WgmmaKernel {
       }
       before = slot.index;
       slot.Advance();
+    };
+#pragma unroll
+    for (uint32_t i = 0; i < kCount; ++i) {
+      if (i < of.steps) multiply(i);
+      behind(i);
     }
+    for (uint32_t step = kCount; step < of.steps; ++step) multiply(step);
     WaitForProducts<0>();
     Release(memory, before);
   }
@@ -309,37 +334,89 @@ struct WgmmaKernel {
     Release(memory, before);
   }
 
+  // The boxes of a tile that are stored behind the next tile's first products.
+  struct Waiting {
+    typename Outputs::Word words[kBehind > 0 ? kBehind : 1][Outputs::kWords];
+    Place place;
+    bool any = false;
+  };
+
+  // What a warp has from tile to tile.
+  struct Progress {
+    Slot slot;
+    typename Outputs::Bias bias;
+    Waiting waiting;
+  };
+
   template <typename Finish>
   struct Consumed {
     const WgmmaArguments& arguments;
     const Finish& finish;
     uint32_t work;
     uint32_t steps;
+    bool is_last;  // of this cluster
   };
+
+  // What a warp does while a tile's products are under way, when step i has begun: it stores what
+  // the tile before left, and then asks for the bias.
+  template <typename Finish>
+  __device__ static void DoBehind(const Memory& memory, const Consumed<Finish>& tile, uint32_t i,
+                                  Progress& progress) {
+    if (i < kBehind) {
+      if (progress.waiting.any)
+        Outputs::StoreBoxOf(kAtOnce + static_cast<int>(i), memory.Boxes(threadIdx.x / 32 - 4),
+                            progress.waiting.words[i], {tile.arguments, progress.waiting.place});
+    } else if constexpr (Outputs::template kHasBias<Finish>) {
+      Outputs::LoadBias(tile.finish, Shape::PlaceOfWork(tile.arguments, tile.work).n,
+                        tile.arguments.of.n, &progress.bias);
+    }
+  }
+
+  // Stores a tile's outputs, but for what waits for the next tile.
+  template <typename Finish>
+  __device__ static void Store(const Memory& memory, const Consumed<Finish>& tile, Sums& sums,
+                               Progress& progress) {
+    Waiting& waiting = progress.waiting;
+    waiting.place = Shape::PlaceOfWork(tile.arguments, tile.work);
+    waiting.any = !tile.is_last;
+#pragma unroll
+    for (int i = 0; i < Outputs::kBoxes; ++i) {
+      if constexpr (Outputs::template kHasBias<Finish>)
+        Outputs::FinishBox(i, tile.finish, progress.bias, sums);
+      typename Outputs::Word words[Outputs::kWords];
+      Outputs::Round(&sums[i * Shape::kBoxColumns / 2], words);
+      if (i < kAtOnce || tile.is_last) {
+        Outputs::StoreBoxOf(i, memory.Boxes(threadIdx.x / 32 - 4), words,
+                            {tile.arguments, waiting.place});
+      } else {
+#pragma unroll
+        for (int j = 0; j < Outputs::kWords; ++j) waiting.words[i - kAtOnce][j] = words[j];
+      }
+    }
+  }
 
   // Multiplies a tile's steps, and stores its outputs unless gather(sums) leaves them to others.
   template <typename Finish, typename Gather>
-  __device__ static void ConsumeTile(const Memory& memory, const Consumed<Finish>& tile, Slot& slot,
-                                     const Gather& gather) {
-    const WgmmaArguments& arguments = tile.arguments;
+  __device__ static void ConsumeTile(const Memory& memory, const Consumed<Finish>& tile,
+                                     Progress& progress, const Gather& gather) {
     Sums sums;
-    typename Outputs::Bias bias;
-    if constexpr (Outputs::template kHasBias<Finish>)
-      Outputs::LoadBias(tile.finish, Shape::PlaceOfWork(arguments, tile.work).n, arguments.of.n,
-                        &bias);
     if constexpr (Shape::kIsTurned) {
-      AccumulateTurned(memory, tile.steps, slot, sums);
+      AccumulateTurned(memory, tile.steps, progress.slot, sums);
     } else {
-      Accumulate(memory, tile.steps, slot, sums);
+      constexpr uint32_t kCount = kBehind + Outputs::template kHasBias<Finish>;
+      Accumulate<kCount>(memory, {tile.steps, progress.slot}, sums,
+                         [&](uint32_t i) { DoBehind(memory, tile, i, progress); });
     }
+    progress.waiting.any = false;
     if (!gather(sums)) return;
-    const typename Outputs::template Target<Finish> target = {
-        arguments, Shape::PlaceOfWork(arguments, tile.work), tile.finish, bias};
-    if constexpr (kSplits > 1) ClusterWait();
     if constexpr (Outputs::kIsDirect) {
+      const typename Outputs::template Target<Finish> target = {
+          tile.arguments, Shape::PlaceOfWork(tile.arguments, tile.work), tile.finish,
+          progress.bias};
+      if constexpr (kSplits > 1) ClusterWait();
       Outputs::StoreDirectly(memory, sums, target);
     } else {
-      Outputs::Store(memory.Boxes(threadIdx.x / 32 - 4), sums, target);
+      Store(memory, tile, sums, progress);
     }
   }
 
@@ -349,18 +426,22 @@ struct WgmmaKernel {
   __device__ static void Consume(const Memory& memory, const WgmmaArguments& arguments,
                                  const Finish& finish) {
     const Steps steps = StepsOf(arguments);
-    Slot slot;
+    Progress progress;
     if constexpr (kSplits > 1) {
       if (threadIdx.x == 128)
         Outputs::ExpectSums(memory, arguments, Shape::PlaceOfWork(arguments, FirstWork()));
     }
-    for (uint32_t work = FirstWork(); work < arguments.of.whole; work += NextWork())
-      ConsumeTile<Finish>(memory, {arguments, finish, work, steps.end - steps.begin}, slot,
-                          [](Sums&) { return true; });
+    const bool has_run = kMayShare && HasRun(memory, arguments);
+    for (uint32_t work = FirstWork(); work < arguments.of.whole; work += NextWork()) {
+      const bool is_last = work + NextWork() >= arguments.of.whole && !has_run;
+      ConsumeTile<Finish>(memory, {arguments, finish, work, steps.end - steps.begin, is_last},
+                          progress, [](Sums&) { return true; });
+    }
     if constexpr (kMayShare) {
       ForPartsOfRun(memory, arguments, [&](uint32_t run, const Part& part) {
-        ConsumeTile<Finish>(memory, {arguments, finish, part.work, part.end - part.begin}, slot,
-                            [&](Sums& sums) {
+        ConsumeTile<Finish>(memory,
+                            {arguments, finish, part.work, part.end - part.begin, part.is_last},
+                            progress, [&](Sums& sums) {
                               const Left left(arguments.left, arguments.of.runs,
                                               {Shape::kBlocks, Shape::Rank(), threadIdx.x - 128});
                               return left.LeaveOrAdd(run, part.tile, part.begin, sums);

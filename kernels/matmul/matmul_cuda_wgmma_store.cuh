@@ -35,6 +35,8 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   using typename Shape::Sums;
   static constexpr bool kIsDirect = kSplits > 1 || kIsTurned;
 
+  static constexpr int kBoxGroups = kBoxColumns / 8;
+
   // A thread's bias for the columns that its block writes of a tile, two neighbours of each 8.
   struct Bias {
     uint32_t pairs[kOwnGroups];
@@ -64,40 +66,67 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     }
   }
 
-  // Bias and the like, on the warp's rows of kGroups x 8 columns.
-  template <uint32_t kGroups, typename Finish>
+  // Bias and the like, on the warp's rows of kCount x 8 columns.
+  template <uint32_t kCount, typename Finish>
   __device__ static void Apply(const Finish& finish, const uint32_t* pairs, float* sums) {
-    typename Finish::template BiasOfColumns<kGroups * 4> bias;
-    float values[kGroups * 4];
+    typename Finish::template BiasOfColumns<kCount * 4> bias;
+    float values[kCount * 4];
 #pragma unroll
-    for (uint32_t i = 0; i < kGroups * 4; i += 2)
+    for (uint32_t i = 0; i < kCount * 4; i += 2)
       cuda::WidenPair<T>(pairs[i / 4], &bias.values[i], &bias.values[i + 1]);
 #pragma unroll
-    for (uint32_t i = 0; i < kGroups * 4; ++i) values[i] = sums[i];
+    for (uint32_t i = 0; i < kCount * 4; ++i) values[i] = sums[i];
     finish.Apply(bias, values);
 #pragma unroll
-    for (uint32_t i = 0; i < kGroups * 4; ++i) sums[i] = values[i];
+    for (uint32_t i = 0; i < kCount * 4; ++i) sums[i] = values[i];
   }
 
-  // Rounds 16 columns of the warp's rows and puts them into its box, from `column` on. Its 128-byte
-  // rows are swizzled as copies have it: chunks of 16 bytes exclusive-ored with the row.
-  __device__ static void StoreColumns(uint32_t box, uint32_t column, const float* sums) {
-    WARPCALL_DEVICE_CHECK(box % 1024 == 0 && column + 16 <= kBoxColumns, box, column);
+  // Bias and the like, on the sums of box i.
+  template <typename Finish>
+  __device__ static void FinishBox(int i, const Finish& finish, const Bias& bias, Sums& sums) {
+    finish.Visit([&](const auto& known) {
+#pragma unroll
+      for (int j = 0; j < kBoxGroups; j += 2)
+        Apply<2>(known, &bias.pairs[i * kBoxGroups + j], &sums[(i * kBoxGroups + j) * 4]);
+    });
+  }
+
+  // A thread's outputs in a box: pairs of neighbours in 16 bits, or sums.
+  static constexpr int kWords = 16;
+  using Word = std::conditional_t<kIsNarrow, uint32_t, float>;
+  static_assert(kBoxColumns * kBoxRows * sizeof(T) == kWords * 32 * sizeof(Word));
+
+  __device__ static void Round(const float* sums, Word (&words)[kWords]) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (kIsNarrow) {
+        words[i] = cuda::NarrowPair<T>(sums[2 * i], sums[2 * i + 1]);
+      } else {
+        words[i] = sums[i];
+      }
+    }
+  }
+
+  // Fills a box with the warp's rows. Its 128-byte rows are swizzled as copies have it: chunks of
+  // 16 bytes exclusive-ored with the row.
+  __device__ static void Fill(uint32_t box, const Word (&words)[kWords]) {
+    WARPCALL_DEVICE_CHECK(box % 1024 == 0, box);
     const uint32_t lane = threadIdx.x % 32;
-    if constexpr (kIsNarrow) {
-      uint32_t rounded[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) rounded[i] = cuda::NarrowPair<T>(sums[2 * i], sums[2 * i + 1]);
-      const uint32_t row = lane % 16;
-      const uint32_t chunk = column / 8 + lane / 16;
-      StoreMatrices(box + row * kRowBytes + (chunk ^ row % 8) * 16, rounded);
-    } else {
+    for (uint32_t i = 0; i < kWords; i += 4) {
+      if constexpr (kIsNarrow) {
+        const uint32_t four[] = {words[i], words[i + 1], words[i + 2], words[i + 3]};
+        const uint32_t row = lane % 16;
+        const uint32_t chunk = i / 2 + lane / 16;
+        StoreMatrices(box + row * kRowBytes + (chunk ^ row % 8) * 16, four);
+      } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t row = lane / 4 + i % 2 * 8;
-        const uint32_t chunk = column / 4 + i / 2 * 2 + lane % 4 / 2;
-        StoreShared64(box + row * kRowBytes + (chunk ^ row % 8) * 16 + lane % 2 * 8, sums[2 * i],
-                      sums[2 * i + 1]);
+        for (uint32_t j = 0; j < 2; ++j) {
+          const uint32_t row = lane / 4 + j * 8;
+          const uint32_t chunk = i / 2 + lane % 4 / 2;
+          StoreShared64(box + row * kRowBytes + (chunk ^ row % 8) * 16 + lane % 2 * 8,
+                        words[i + 2 * j], words[i + 2 * j + 1]);
+        }
       }
     }
   }
@@ -160,7 +189,13 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     }
   }
 
-  // The place of a tile's outputs, and the epilogue that they go through.
+  // The place of a tile's outputs.
+  struct Tile {
+    const WgmmaArguments& arguments;
+    const Place place;
+  };
+
+  // With the epilogue that they go through.
   template <typename Finish>
   struct Target {
     const WgmmaArguments& arguments;
@@ -169,37 +204,26 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     const Bias& bias;
   };
 
-  // Stores the warp's rows of the tile, a box at a time: one is copied while the next is rounded.
-  template <typename Finish>
-  __device__ static void Store(uint32_t boxes, Sums& sums, const Target<Finish>& target) {
-    const WgmmaArguments& arguments = target.arguments;
-    const Place& place = target.place;
+  // Stores box i of the warp's rows of a tile. It is copied while the next is filled.
+  __device__ static void StoreBoxOf(int i, uint32_t boxes, const Word (&words)[kWords],
+                                    const Tile& tile) {
+    const WgmmaArguments& arguments = tile.arguments;
     const uint32_t lane = threadIdx.x % 32;
-    const int32_t row = place.m + static_cast<int32_t>(threadIdx.x / 32 - 4) * kBoxRows;
-#pragma unroll
-    for (int i = 0; i < kBoxes; ++i) {
-      const uint32_t box = boxes + i % 2 * kBoxBytes;
-      const Coordinates at = {place.n + i * static_cast<int32_t>(kBoxColumns), row, place.c};
-      // A tile's first box may be the one that was stored last.
-      if (lane == 0) i == 0 ? WaitForStoresToRead<0>() : WaitForStoresToRead<1>();
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < static_cast<int>(kBoxColumns) / 16; ++j) {
-        float* const columns = &sums[i * kBoxColumns / 2 + j * 8];
-        if constexpr (kHasBias<Finish>)
-          Apply<2>(target.finish, &target.bias.pairs[i * kBoxColumns / 8 + j * 2], columns);
-        StoreColumns(box, j * 16, columns);
-      }
-      FenceForCopies();
-      __syncwarp();
-      if (!arguments.of.c_in_boxes) {
-        StoreElements(box, arguments, at);
-        continue;
-      }
-      if (lane == 0) {
-        StoreBox(&arguments.c, at, box);
-        CommitStores();
-      }
+    const uint32_t box = boxes + i % 2 * kBoxBytes;
+    const int32_t warp = threadIdx.x / 32 - 4;
+    const Coordinates at = {tile.place.n + i * static_cast<int32_t>(kBoxColumns),
+                            tile.place.m + warp * static_cast<int32_t>(kBoxRows), tile.place.c};
+    // A tile's first box may be the one that was stored last.
+    if (lane == 0) i == 0 ? WaitForStoresToRead<0>() : WaitForStoresToRead<1>();
+    __syncwarp();
+    Fill(box, words);
+    FenceForCopies();
+    __syncwarp();
+    if (!arguments.of.c_in_boxes) {
+      StoreElements(box, arguments, at);
+    } else if (lane == 0) {
+      StoreBox(&arguments.c, at, box);
+      CommitStores();
     }
   }
 

@@ -32,6 +32,10 @@ struct AddBias {
   void Apply(const BiasOfColumns<kCount>& of, float (&values)[kCount]) const {
     for (int i = 0; i < kCount; ++i) values[i] += of.values[i];
   }
+  template <typename Body>
+  void Visit(const Body& body) const {
+    body(*this);
+  }
 };
 
 struct ProductSize {
