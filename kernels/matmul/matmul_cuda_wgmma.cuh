@@ -113,11 +113,11 @@ struct WgmmaKernel {
   __device__ static void LoadA(const WgmmaArguments& arguments, const Place& place, int32_t k,
                                Landing landing) {
     if constexpr (Variant::kA == Adjacent::kDepth) {
-      LoadBox(&arguments.a, {k, place.m, place.a}, landing);
+      LoadBox(&arguments.a[place.row_class], {k, place.m, place.a}, landing);
     } else {
 #pragma unroll
       for (uint32_t i = 0; i < kTile.m; i += kChunk, landing.to += Shape::kChunkBytes)
-        LoadBox(&arguments.a, {place.m + static_cast<int32_t>(i), k, place.a}, landing);
+        LoadBox(&arguments.a[0], {place.m + static_cast<int32_t>(i), k, place.a}, landing);
     }
   }
 
@@ -130,7 +130,8 @@ struct WgmmaKernel {
     }
   }
 
-  // Loads the block's share of its cluster's b: a run of columns, or every kAcross-th chunk.
+  // Loads the block's share of its cluster's b: a run of columns, or every kAcross-th chunk. `k`
+  // counts columns of a's map, as for LoadA.
   __device__ static void LoadB(const WgmmaArguments& arguments, const Place& place, int32_t k,
                                const Landing& landing) {
     const uint32_t rank = kAcross > 1 ? Shape::Rank() : 0;
@@ -142,7 +143,8 @@ struct WgmmaKernel {
 #pragma unroll
       for (uint32_t i = 0; i < kTile.n / kChunk; ++i) {
         if (i % kAcross != rank) continue;
-        LoadBoxOfB(arguments, {place.n + static_cast<int32_t>(i * kChunk), k, place.b},
+        const int32_t row = Shape::kTakesClasses ? k - place.past : k;
+        LoadBoxOfB(arguments, {place.n + static_cast<int32_t>(i * kChunk), row, place.b},
                    {landing.to + i * Shape::kChunkBytes, landing.barrier});
       }
     }
@@ -277,6 +279,22 @@ struct WgmmaKernel {
     Release(memory, before);
   }
 
+  // Clears the columns of a's map before its rows in the first stage of a tile, two threads a row.
+  // They may hold infinities, which b's zeros do not cancel. A warpgroup clears the rows that it
+  // multiplies.
+  __device__ static void ClearPast(const Memory& memory, const Slot& slot, uint32_t past) {
+    WARPCALL_DEVICE_CHECK(past < kWgmmaClasses, past);
+    const uint32_t row = (threadIdx.x - 128) / 2;
+    // The row's first 16 bytes, swizzled.
+    const uint32_t begin = memory.Stage(slot.index) + row * Shape::kRowBytes + row % 8 * 16;
+    WaitFor(memory.Full(slot.index), slot.parity);
+#pragma unroll 1
+    for (uint32_t column = threadIdx.x % 2; column < past; column += 2)
+      StoreShared16(begin + column * 2, 0);
+    FenceForCopies();
+    SyncWarpgroup();
+  }
+
   // A stage's rows of a, as registers have them: four for each 8 terms of k.
   using Fragments = uint32_t[kSteps * 4];
 
@@ -355,6 +373,7 @@ struct WgmmaKernel {
     uint32_t work;
     uint32_t steps;
     bool is_last;  // of this cluster
+    bool clears;   // a is read in classes of rows, and the first step is the tile's first
   };
 
   // What a warp does while a tile's products are under way, when step i has begun: it stores what
@@ -400,6 +419,12 @@ struct WgmmaKernel {
   __device__ static void ConsumeTile(const Memory& memory, const Consumed<Finish>& tile,
                                      Progress& progress, const Gather& gather) {
     Sums sums;
+    if constexpr (Shape::kTakesClasses) {
+      if (tile.clears) {
+        const int32_t past = Shape::PlaceOfWork(tile.arguments, tile.work).past;
+        if (past > 0) ClearPast(memory, progress.slot, static_cast<uint32_t>(past));
+      }
+    }
     if constexpr (Shape::kIsTurned) {
       AccumulateTurned(memory, tile.steps, progress.slot, sums);
     } else {
@@ -426,6 +451,7 @@ struct WgmmaKernel {
   __device__ static void Consume(const Memory& memory, const WgmmaArguments& arguments,
                                  const Finish& finish) {
     const Steps steps = StepsOf(arguments);
+    const bool in_classes = Shape::kTakesClasses && arguments.of.a_past > 0;
     Progress progress;
     if constexpr (kSplits > 1) {
       if (threadIdx.x == 128)
@@ -434,18 +460,23 @@ struct WgmmaKernel {
     const bool has_run = kMayShare && HasRun(memory, arguments);
     for (uint32_t work = FirstWork(); work < arguments.of.whole; work += NextWork()) {
       const bool is_last = work + NextWork() >= arguments.of.whole && !has_run;
-      ConsumeTile<Finish>(memory, {arguments, finish, work, steps.end - steps.begin, is_last},
+      ConsumeTile<Finish>(memory,
+                          {arguments, finish, work, steps.end - steps.begin, is_last, in_classes},
                           progress, [](Sums&) { return true; });
     }
     if constexpr (kMayShare) {
       ForPartsOfRun(memory, arguments, [&](uint32_t run, const Part& part) {
-        ConsumeTile<Finish>(memory,
-                            {arguments, finish, part.work, part.end - part.begin, part.is_last},
-                            progress, [&](Sums& sums) {
-                              const Left left(arguments.left, arguments.of.runs,
-                                              {Shape::kBlocks, Shape::Rank(), threadIdx.x - 128});
-                              return left.LeaveOrAdd(run, part.tile, part.begin, sums);
-                            });
+        // A run that has the tile's first step of k begins its part with it.
+        const Runs& runs = arguments.of.runs;
+        const bool clears = in_classes && runs.StepOfK(part.tile, runs.RunOf(part.tile), run,
+                                                       part.begin - runs.Begin(run)) == 0;
+        ConsumeTile<Finish>(
+            memory, {arguments, finish, part.work, part.end - part.begin, part.is_last, clears},
+            progress, [&](Sums& sums) {
+              const Left left(arguments.left, arguments.of.runs,
+                              {Shape::kBlocks, Shape::Rank(), threadIdx.x - 128});
+              return left.LeaveOrAdd(run, part.tile, part.begin, sums);
+            });
       });
     }
     if (!Outputs::kIsDirect && threadIdx.x % 32 == 0) WaitForStoresToRead<0>();
@@ -453,7 +484,9 @@ struct WgmmaKernel {
 
   __device__ static void Init(const Memory& memory, const WgmmaArguments& arguments) {
     if (threadIdx.x == 0) {
-      PrefetchMap(&arguments.a);
+      const bool in_classes = Shape::kTakesClasses && arguments.of.a_past > 0;
+#pragma unroll 1
+      for (int i = 0; i < (in_classes ? kWgmmaClasses : 1); ++i) PrefetchMap(&arguments.a[i]);
       PrefetchMap(&arguments.b);
       for (uint32_t slot = 0; slot < kTile.stages; ++slot) {
         InitBarrier(memory.Full(slot), 1);

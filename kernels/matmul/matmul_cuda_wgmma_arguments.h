@@ -7,6 +7,7 @@
 
 #include "kernels/matmul/matmul_cuda_arguments.h"
 #include "kernels/matmul/matmul_cuda_runs.h"
+#include "kernels/matmul/matmul_cuda_wgmma_tiles.h"
 
 namespace warpcall::matmul {
 
@@ -22,13 +23,14 @@ struct WgmmaGeometry {
   uint32_t whole;       // of them the first, which one cluster makes each
   Runs runs;            // of the others, which all clusters share
   uint32_t group_rows;  // counted in clusters; see PlaceOf
-  bool c_in_boxes;      // c's rows begin at multiples of 16 bytes
+  bool c_in_boxes;      // c is written in boxes: its rows begin at multiples of 16 bytes
+  uint32_t a_past;      // k % 8 if a is read in classes of rows (see kWgmmaClasses), 0 if not
   bool b_is_settled;    // it may be read before the kernel ahead has ended
   BatchWalk batch;      // strides count matrices
 };
 
 struct WgmmaArguments {
-  CUtensorMap a;
+  CUtensorMap a[kWgmmaClasses];  // the first alone is set unless a is read in classes
   CUtensorMap b;
   CUtensorMap c;  // unset unless c_in_boxes
   void* out;      // c

@@ -119,6 +119,32 @@ absl::StatusOr<int> VariantFor(const WgmmaOrder& order, const WgmmaTiling& tilin
                                                  "\" cannot run this problem: ", obstacle));
 }
 
+// Returns true if a, which would be padded, can be read in classes of rows.
+bool CanReadInClasses(const WgmmaTiling& tiling, const Size& size) {
+  const WgmmaOperand& a = tiling.a;
+  if (ElementBytes(a.stack.data_type) != 2 || a.copy != WgmmaCopy::kPadded ||
+      a.adjacent != Adjacent::kDepth || tiling.b.adjacent != Adjacent::kOuter ||
+      a.stack.matrices != 1 || tiling.tile.splits() > 1 || size.m < kWgmmaClasses)
+    return false;
+  // The kernel counts rows beyond m, too.
+  if (WgmmaSizeInClasses(tiling.tile, size).m > std::numeric_limits<int32_t>::max()) return false;
+  for (int i = 0; i < kWgmmaClasses; ++i)
+    if (!cuda::CheckMap(WgmmaClassOf(tiling, i).stack).ok()) return false;
+  return true;
+}
+
+// Has the kernel read a where it lies, in classes of rows, instead of a copy.
+void ReadInClasses(WgmmaTiling* tiling) {
+  static_assert(kWgmmaClasses * 2 == kVectorBytes);
+  cuda::MatrixStack& stack = tiling->a.stack;
+  stack.row_elements = stack.columns;
+  tiling->a.copy = WgmmaCopy::kNone;
+  tiling->a.copy_bytes = 0;
+  tiling->geometry.a_past = static_cast<uint32_t>(stack.columns % kWgmmaClasses);
+  // A tile's rows of c do not follow each other, as those of a box do.
+  tiling->geometry.c_in_boxes = false;
+}
+
 // Sets tiles and the grid of a tiling whose tile is known. `size` is in halves, as InHalves has it.
 absl::Status SetGrid(const Size& size, const DeviceProperties& device, WgmmaTiling* tiling) {
   const WgmmaTile& tile = tiling->tile;
@@ -135,6 +161,7 @@ absl::Status SetGrid(const Size& size, const DeviceProperties& device, WgmmaTili
   geometry.tiles_m = static_cast<uint32_t>(CeilDivide(size.m, tile.m));
   geometry.tiles_n = static_cast<uint32_t>(CeilDivide(size.n, tile.n));
   geometry.work = static_cast<uint32_t>(work);
+  geometry.steps = static_cast<uint32_t>(WgmmaSteps(size.k));
   const auto shared =
       static_cast<uint32_t>(WgmmaSharedTiles(tile, size, std::max(1, device.multiprocessors)));
   geometry.whole = geometry.work - shared;
@@ -157,6 +184,18 @@ absl::Status CheckWgmmaArchitecture(absl::string_view row, const DevicePropertie
   if (device.architecture == kArchitectureHopper) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(row, " needs compute capability 9.0, ", device.name,
                                                " has ", device.compute_capability));
+}
+
+WgmmaClass WgmmaClassOf(const WgmmaTiling& tiling, int i) {
+  const cuda::MatrixStack& all = tiling.a.stack;
+  WARPCALL_DCHECK(i >= 0 && i < kWgmmaClasses && all.rows >= kWgmmaClasses, i, all.rows);
+  const int64_t past = i * all.columns % kWgmmaClasses;
+  return {.stack = {.data_type = all.data_type,
+                    .columns = past + all.columns,
+                    .rows = CeilDivide(all.rows - i, kWgmmaClasses),
+                    .matrices = 1,
+                    .row_elements = kWgmmaClasses * all.columns},
+          .bytes_before = BytesOf(all.data_type, i * all.columns - past)};
 }
 
 absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
@@ -199,16 +238,19 @@ absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
   const Size halves = InHalves(size, type);
   ASSIGN_OR_RETURN(tiling.variant, VariantFor(order, tiling, halves, device));
   tiling.tile = kWgmmaTiles[order.variants.At(tiling.variant).tile];
+  const bool in_classes = CanReadInClasses(tiling, size) &&
+                          (order.always_in_classes || WgmmaReadsInClasses(tiling.tile, size));
+  if (in_classes) ReadInClasses(&tiling);
   SetBox(tiling.tile.m, &tiling.a);
   SetBox(tiling.tile.n / tiling.tile.across(), &tiling.b);
   tiling.geometry.m = size.m;
   tiling.geometry.n = size.n;
-  tiling.geometry.steps = static_cast<uint32_t>(WgmmaSteps(halves.k));
   tiling.geometry.stage_bytes =
       BytesCopied(tiling.tile.m, tiling.a) +
       tiling.tile.across() * BytesCopied(tiling.tile.n / tiling.tile.across(), tiling.b);
   tiling.geometry.batch = InMatrices(arguments, tiling.swapped);
-  RETURN_IF_ERROR(SetGrid(halves, device, &tiling));
+  RETURN_IF_ERROR(
+      SetGrid(in_classes ? WgmmaSizeInClasses(tiling.tile, size) : halves, device, &tiling));
   return tiling;
 }
 
@@ -231,6 +273,15 @@ absl::Status EnqueueCopies(std::span<const WgmmaOperand* const> operands,
   return padded.empty() ? absl::OkStatus() : EnqueuePad(padded, context);
 }
 
+absl::Status MakeMapsOfClasses(const WgmmaTiling& tiling, const void* a, CUtensorMap* maps) {
+  for (int i = 0; i < kWgmmaClasses; ++i) {
+    const WgmmaClass rows = WgmmaClassOf(tiling, i);
+    RETURN_IF_ERROR(cuda::MakeMap(rows.stack, static_cast<const char*>(a) + rows.bytes_before,
+                                  {tiling.a.box_rows}, &maps[i]));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Operands& operands,
@@ -248,11 +299,16 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
       {operands.inputs[tiling.swapped ? 1 : 0], workspace},
       {operands.inputs[tiling.swapped ? 0 : 1], workspace + tiling.a.copy_bytes}};
   RETURN_IF_ERROR(EnqueueCopies(both, ends, context));
-  CUtensorMap* const maps[] = {&arguments.a, &arguments.b};
-  for (size_t i = 0; i < 2; ++i)
+  CUtensorMap* const maps[] = {&arguments.a[0], &arguments.b};
+  for (size_t i = 0; i < 2; ++i) {
+    if (i == 0 && arguments.of.a_past > 0) {
+      RETURN_IF_ERROR(MakeMapsOfClasses(tiling, ends[i].from, arguments.a));
+      continue;
+    }
     RETURN_IF_ERROR(cuda::MakeMap(both[i]->stack,
                                   both[i]->copy == WgmmaCopy::kNone ? ends[i].from : ends[i].to,
                                   {both[i]->box_rows}, maps[i]));
+  }
   arguments.out = operands.outputs[0];
   arguments.left = workspace + tiling.a.copy_bytes + tiling.b.copy_bytes;
   RETURN_IF_ERROR(LowerFlags(arguments.left, tiling.flag_bytes(), context));

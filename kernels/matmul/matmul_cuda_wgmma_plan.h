@@ -73,7 +73,18 @@ struct WgmmaOrder {
   Arrangement arrangement;  // the product's
   WgmmaVariants variants;
   int variant = kRowsChoice;
+  bool always_in_classes = false;  // reads a in classes of rows wherever it can, for tests
 };
+
+// Rows of a that have the same number modulo kWgmmaClasses, as their tensor map describes them. The
+// map begins `bytes_before` into a: at the last multiple of 16 bytes before the first of the rows.
+struct WgmmaClass {
+  cuda::MatrixStack stack;
+  int64_t bytes_before;
+};
+
+// Returns class i of the tiling's a. REQUIRES: a has kWgmmaClasses rows at least.
+WgmmaClass WgmmaClassOf(const WgmmaTiling& tiling, int i);
 
 // UNIMPLEMENTED if the device's compute capability is not 9.0, or if this build has no code for the
 // device.

@@ -173,9 +173,15 @@ __device__ inline void WaitForStoresToRead() {
   asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Makes this thread's writes to shared memory visible to copies that begin after a barrier.
+// Makes this thread's writes to shared memory visible to copies and multiplications that begin
+// after a barrier.
 __device__ inline void FenceForCopies() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
+// Synchronises the calling warpgroup's 128 threads.
+__device__ inline void SyncWarpgroup() {
+  asm volatile("bar.sync %0, 128;\n" ::"r"(1 + threadIdx.x / 128) : "memory");
 }
 
 // ---- Registers. ----

@@ -56,6 +56,11 @@ struct WgmmaShape {
   // Tensor cores take tf32's operands along k. Registers turn an a that lies across k, and then c
   // lies across the sums: a's outer index is adjacent.
   static constexpr bool kIsTurned = !kIsNarrow && Variant::kA == Adjacent::kOuter;
+  // A class of a's rows moves the terms of k by some elements, and so the boxes of b. These may
+  // begin at any row of b[k,n], but only at every eighth term of b[n,k].
+  static constexpr bool kTakesClasses = kIsNarrow && kSplits == 1 &&
+                                        Variant::kA == Adjacent::kDepth &&
+                                        Variant::kB == Adjacent::kOuter;
   static_assert(kIsNarrow || Variant::kB == Adjacent::kDepth, "b of tf32 lies along k");
   static_assert(kTile.m % 64 == 0 && kTile.m <= 256);
   static_assert(kTile.n % kBoxColumns == 0);
@@ -98,7 +103,9 @@ struct WgmmaShape {
 
   // A tile's corner, and its batch's matrices.
   struct Place {
-    int32_t m;
+    int32_t row_class;  // 0 unless a is read in classes of rows
+    int32_t past;       // columns of the class's map before its rows begin
+    int32_t m;          // counts rows of the class
     int32_t n;
     int32_t a;
     int32_t b;
@@ -112,12 +119,17 @@ struct WgmmaShape {
     uint32_t batch = index / tiles;
     const TilePlace tile =
         PlaceOf(index % tiles, rows, arguments.of.tiles_n, arguments.of.group_rows);
-    Place place{
-        .m = static_cast<int32_t>((tile.m * kAcross + (kAcross > 1 ? Rank() : 0)) * kTile.m),
-        .n = static_cast<int32_t>(tile.n * kTile.n),
-        .a = 0,
-        .b = 0,
-        .c = static_cast<int32_t>(batch)};
+    const bool in_classes = kTakesClasses && arguments.of.a_past > 0;
+    // Clusters that are neighbours along m have the classes of the same rows of a and c.
+    const uint32_t row_class = in_classes ? tile.m % kWgmmaClasses : 0;
+    const uint32_t row = in_classes ? tile.m / kWgmmaClasses : tile.m;
+    Place place{.row_class = static_cast<int32_t>(row_class),
+                .past = static_cast<int32_t>(row_class * arguments.of.a_past % kWgmmaClasses),
+                .m = static_cast<int32_t>((row * kAcross + (kAcross > 1 ? Rank() : 0)) * kTile.m),
+                .n = static_cast<int32_t>(tile.n * kTile.n),
+                .a = 0,
+                .b = 0,
+                .c = static_cast<int32_t>(batch)};
     for (int i = arguments.of.batch.rank - 1; i >= 0; --i) {
       const auto size = static_cast<uint32_t>(arguments.of.batch.size[i]);
       const auto at = static_cast<int32_t>(batch % size);
@@ -126,6 +138,11 @@ struct WgmmaShape {
       place.b += at * static_cast<int32_t>(arguments.of.batch.b_stride[i]);
     }
     return place;
+  }
+
+  // Rows of c from one row of a tile to the next.
+  __device__ static int32_t RowsApart(const WgmmaArguments& arguments) {
+    return kTakesClasses && arguments.of.a_past > 0 ? kWgmmaClasses : 1;
   }
 
   __device__ static uint32_t Rank() { return kBlocks == 1 ? 0 : ClusterRank(); }

@@ -152,13 +152,16 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     constexpr uint32_t kVectors = kRowBytes / 16;
     T* const out = static_cast<T*>(arguments.out) + at.z * arguments.of.m * arguments.of.n;
     const uint32_t lane = threadIdx.x % 32;
+    const auto apart = static_cast<uint32_t>(Shape::RowsApart(arguments));
     const int64_t rows = arguments.of.m - at.y;
     const int64_t columns = arguments.of.n - at.x;
-    const auto row_of_c = [&](uint32_t row) { return out + (at.y + row) * arguments.of.n + at.x; };
+    const auto row_of_c = [&](uint32_t row) {
+      return out + (at.y + row * apart) * arguments.of.n + at.x;
+    };
     if (columns < kBoxColumns) {
 #pragma unroll 4
       for (uint32_t i = lane; i < kBoxRows * kBoxColumns; i += 32)
-        if (i / kBoxColumns < rows && i % kBoxColumns < columns)
+        if (i / kBoxColumns * apart < rows && i % kBoxColumns < columns)
           StoreElement(box, i / kBoxColumns, i % kBoxColumns, row_of_c(i / kBoxColumns));
       return;
     }
@@ -166,7 +169,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     for (uint32_t i = lane; i < kBoxRows * kVectors; i += 32) {
       const uint32_t row = i / kVectors;
       const uint32_t vector = i % kVectors;
-      if (row >= rows) continue;
+      if (row * apart >= rows) continue;
       char* const to = reinterpret_cast<char*>(row_of_c(row));
       const auto past = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to) % 16);
       if (past > 0 && vector == 0) continue;
@@ -182,7 +185,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
       const uint32_t row = i / kWidth;
       T* const to = row_of_c(row);
       const auto past = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to) % 16 / sizeof(T));
-      if (row >= rows || past == 0) continue;
+      if (row * apart >= rows || past == 0) continue;
       const uint32_t head = kWidth - past;
       const uint32_t column = i % kWidth;
       StoreElement(box, row, column < head ? column : kBoxColumns - kWidth + column, to);
@@ -211,8 +214,11 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t box = boxes + i % 2 * kBoxBytes;
     const int32_t warp = threadIdx.x / 32 - 4;
-    const Coordinates at = {tile.place.n + i * static_cast<int32_t>(kBoxColumns),
-                            tile.place.m + warp * static_cast<int32_t>(kBoxRows), tile.place.c};
+    const int32_t row =
+        (tile.place.m + warp * static_cast<int32_t>(kBoxRows)) * Shape::RowsApart(arguments) +
+        tile.place.row_class;
+    const Coordinates at = {tile.place.n + i * static_cast<int32_t>(kBoxColumns), row,
+                            tile.place.c};
     // A tile's first box may be the one that was stored last.
     if (lane == 0) i == 0 ? WaitForStoresToRead<0>() : WaitForStoresToRead<1>();
     __syncwarp();

@@ -38,6 +38,19 @@ inline constexpr int kWgmmaRowBytes = 128;
 // Terms of k in a stage of 16-bit types. float32 has half as many, which take as long.
 inline constexpr int kWgmmaDepth = 64;
 
+// Number of classes that rows of a fall into, by their index, where the kernel reads 16-bit rows of
+// any length k without a copy. A tensor map takes rows that are whole 16-byte vectors apart, and
+// boxes that begin at a vector. Every eighth row of a is whole vectors from the last, so that each
+// class has a tensor map of its own, and a tile holds rows of one class. Row i, the first of class
+// i, begins i k % 8 elements past the begin of a vector, where the map begins:
+//
+//   class i's map  | end of row i - 1 | row i: k elements |
+//
+// The tile's first step of k multiplies the end of row i - 1, too. The box of b begins before b's
+// first row then, and has zeros there. The kernel clears the end of row i - 1, since zero times
+// infinity is none.
+inline constexpr int kWgmmaClasses = 8;
+
 // Outputs are written 16 rows of 128 bytes at a time. Every warp that multiplies writes through two
 // such boxes in turn.
 inline constexpr int kWgmmaBoxRows = 16;

@@ -494,6 +494,21 @@ TEST(WgmmaWork, CountsWholeClustersAndSaturates) {
             std::numeric_limits<int64_t>::max());
 }
 
+TEST(WgmmaSizeInClasses, CountsWholeClustersOfEachClassAndTheColumnsBeforeRows) {
+  const WgmmaTile single = {128, 256, 4, 1, WgmmaCluster::kColumns};
+  const WgmmaTile pair = {128, 256, 4, 2, WgmmaCluster::kColumns};
+  const auto in_classes = [](const WgmmaTile& tile, int64_t m, int64_t k) {
+    return WgmmaSizeInClasses(tile, {.m = m, .n = 8, .k = k, .batches = 1});
+  };
+  EXPECT_EQ(in_classes(single, 1024, 7).m, 8 * 128);
+  EXPECT_EQ(in_classes(single, 1025, 7).m, 8 * 256);
+  EXPECT_EQ(in_classes(pair, 1024, 7).m, 8 * 256);
+  EXPECT_EQ(in_classes(pair, 4095, 7).m, 8 * 512);
+  EXPECT_EQ(in_classes(pair, 1, 4097).k, 4097 + 7);
+  EXPECT_EQ(in_classes(pair, 1, 4098).k, 4098 + 6);
+  EXPECT_EQ(in_classes(pair, 1, 4092).k, 4092 + 4);
+}
+
 TEST(WgmmaClustersAtOnce, IsOneAtLeast) {
   for (const WgmmaTile& tile : kWgmmaTiles) {
     EXPECT_GE(WgmmaClustersAtOnce(tile, 1), 1);

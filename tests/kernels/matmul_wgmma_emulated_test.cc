@@ -84,17 +84,24 @@ class Product {
  public:
   Product(const ProductSize& size, ProductForm form) : of_(size, Precise(std::move(form))) {}
 
+  // Has a be read in classes of rows.
+  Product InClasses() && {
+    in_classes_ = true;
+    return std::move(*this);
+  }
+  // Lets every third row of a end with an infinity, which belongs to that row's outputs alone.
+  Product WithInfinities() && {
+    has_infinities_ = true;
+    return std::move(*this);
+  }
+
   // Runs the row's choice, and the first `variants` that take it. Returns how many ran.
   int ExpectRight(int variants) {
     int ran = 0;
     for (int variant = kRowsChoice; variant < variants; ++variant) {
-      const auto tiling = MakeWgmmaTiling({.product = of_.problem(),
-                                           .arrangement = ArrangementOf(of_.problem()),
-                                           .variants = kVariants,
-                                           .variant = variant},
-                                          testing::MadeUpH200());
+      const auto tiling = TilingOf(variant);
       EXPECT_TRUE(tiling.ok() || variant != kRowsChoice) << tiling.status();
-      if (!tiling.ok()) continue;
+      if (!tiling.ok() || (in_classes_ && tiling->geometry.a_past == 0)) continue;
       SCOPED_TRACE(absl::StrCat(NameOf(kVariants, tiling->variant), " of ", of_.Name()));
       ++ran;
       ExpectRight(*tiling);
@@ -104,12 +111,13 @@ class Product {
 
   // Runs `tile` with so many clusters, which share the tiles beyond whole waves.
   void ExpectRightShared(int tile, uint32_t clusters) {
-    const WgmmaTiling probe = TilingOf(kRowsChoice);
+    const WgmmaTiling probe = *TilingOf(kRowsChoice);
     WgmmaTiling tiling =
-        TilingOf(kVariants.NumberOf({.tile = tile, .a = probe.a.adjacent, .b = probe.b.adjacent}));
+        *TilingOf(kVariants.NumberOf({.tile = tile, .a = probe.a.adjacent, .b = probe.b.adjacent}));
     WgmmaGeometry& geometry = tiling.geometry;
     const uint32_t shared = geometry.work % clusters;
     ASSERT_TRUE(tiling.tile.may_share() && shared > 0) << geometry.work;
+    ASSERT_EQ(geometry.a_past > 0, in_classes_);
     tiling.blocks = clusters * static_cast<uint32_t>(tiling.tile.blocks);
     geometry.whole = geometry.work - shared;
     geometry.runs = MakeRuns(shared, geometry.steps, clusters);
@@ -121,12 +129,13 @@ class Product {
  private:
   static constexpr WgmmaVariants kVariants{kLayouts};
 
-  WgmmaTiling TilingOf(int variant) const {
-    return *MakeWgmmaTiling({.product = of_.problem(),
-                             .arrangement = ArrangementOf(of_.problem()),
-                             .variants = kVariants,
-                             .variant = variant},
-                            testing::MadeUpH200());
+  absl::StatusOr<WgmmaTiling> TilingOf(int variant) const {
+    return MakeWgmmaTiling({.product = of_.problem(),
+                            .arrangement = ArrangementOf(of_.problem()),
+                            .variants = kVariants,
+                            .variant = variant,
+                            .always_in_classes = in_classes_},
+                           testing::MadeUpH200());
   }
 
   static ProductForm Precise(ProductForm form) {
@@ -134,8 +143,14 @@ class Product {
     return form;
   }
 
+  bool EndsInInfinity(int64_t row) const { return has_infinities_ && row % 3 == 0; }
+
   std::vector<char> BytesOf(int input) const {
-    const std::vector<T>& values = of_.input(input);
+    std::vector<T> values = of_.input(input);
+    const Shape shape = DecodeShape(of_.problem());
+    for (int64_t row = 0; input == 0 && row < shape.m; ++row)
+      if (EndsInInfinity(row))
+        values[static_cast<size_t>((row + 1) * shape.k - 1)] = FromFloat<T>(INFINITY);
     const char* const begin = reinterpret_cast<const char*>(values.data());
     return {begin, begin + values.size() * sizeof(T)};
   }
@@ -148,12 +163,19 @@ class Product {
     std::vector<char> out(bytes + 64, '\xFF');
     WgmmaArguments arguments = {};
     arguments.of = tiling.geometry;
-    arguments.of.b_is_settled = of_.bias() != nullptr;  // as weights of a graph's layer are
+    // As weights of a graph's layer are.
+    arguments.of.b_is_settled = of_.bias() != nullptr || (in_classes_ && !has_infinities_);
     arguments.out = out.data();
     std::vector<float4> left(tiling.left_bytes() / sizeof(float4), {NAN, NAN, NAN, NAN});
     if (!left.empty()) std::memset(left.data(), 0, tiling.flag_bytes());
     arguments.left = left.data();
-    MakeMap(tiling.a.stack, a.data(), tiling.a.box_rows, &arguments.a);
+    if (tiling.geometry.a_past == 0)
+      MakeMap(tiling.a.stack, a.data(), tiling.a.box_rows, &arguments.a[0]);
+    for (int i = 0; i < kWgmmaClasses && tiling.geometry.a_past > 0; ++i) {
+      const WgmmaClass rows = WgmmaClassOf(tiling, i);
+      ASSERT_EQ(rows.bytes_before % 16, 0);
+      MakeMap(rows.stack, a.data() + rows.bytes_before, tiling.a.box_rows, &arguments.a[i]);
+    }
     MakeMap(tiling.b.stack, b.data(), tiling.b.box_rows, &arguments.b);
     if (tiling.geometry.c_in_boxes) MakeMap(tiling.c, out.data(), kWgmmaBoxRows, &arguments.c);
     const Kernel kernel = KernelFrom<T, kLayouts>(
@@ -167,12 +189,18 @@ class Product {
     for (size_t i = 0; i < right.size(); ++i) {
       T value;
       std::memcpy(&value, &out[i * sizeof(T)], sizeof(T));
+      if (EndsInInfinity(static_cast<int64_t>(i) / tiling.c.columns)) {
+        ASSERT_FALSE(std::isfinite(ToFloat(value))) << "element " << i;
+        continue;
+      }
       ASSERT_EQ(ToFloat(value), right[i]) << "element " << i;
     }
     for (size_t i = bytes; i < out.size(); ++i) ASSERT_EQ(out[i], '\xFF') << "beyond the output";
   }
 
   ExactProduct<T> of_;
+  bool in_classes_ = false;
+  bool has_infinities_ = false;
 };
 
 // Number of variants that ran, the row's choice first.
@@ -181,6 +209,7 @@ int ExpectRight(const ProductSize& size, const ProductForm& form) {
   return Product<T, kLayouts>(size, form).ExpectRight(WgmmaVariants{kLayouts}.Count());
 }
 
+using InBFloat16 = Product<BFloat16, WgmmaLayouts::kAll>;
 constexpr auto kNarrow = ExpectRight<BFloat16, WgmmaLayouts::kAll>;
 constexpr auto kWithBias = ExpectRight<BFloat16, WgmmaLayouts::kAlongK>;
 constexpr auto kTf32 = ExpectRight<float, WgmmaLayouts::kBAlongK>;
@@ -195,6 +224,29 @@ TEST(WgmmaEmulatedTest, BFloat16IsRightInEveryVariant) {
 TEST(WgmmaEmulatedTest, BFloat16IsRightInWholeVectors) {
   for (const bool transposed : {false, true})
     EXPECT_EQ(kNarrow({16, 72, 456}, {transposed, !transposed}), kWgmmaTileCount + 1);
+}
+
+// Rows of a that begin at every element of a vector, or at two of them; c's rows are odd, or whole
+// vectors. 521 rows make classes of 66 and 65: a pair of tiles of 64. In every class there are rows
+// that lie behind an infinity.
+TEST(WgmmaEmulatedTest, ClassesOfRowsAreRightInEveryVariant) {
+  const int count = WgmmaVariants{}.Count();
+  constexpr int kWhole = 9;  // tiles that do not cut sums
+  EXPECT_EQ(InBFloat16({521, 67, 131}, {}).InClasses().WithInfinities().ExpectRight(count),
+            kWhole + 1);
+  EXPECT_EQ(InBFloat16({261, 72, 140}, {}).InClasses().ExpectRight(count), kWhole + 1);
+}
+
+// 8 tiles, or pairs of them, of which the last are shared: two by three clusters, three by five.
+// Among the runs are some that begin a tile at its first step of k and some that do not. The
+// columns before a row make a fifth step.
+TEST(WgmmaEmulatedTest, ClassesOfRowsAreRightInSharedTiles) {
+  InBFloat16({133, 67, 255}, {}).InClasses().WithInfinities().ExpectRightShared(0, 3);
+  InBFloat16({133, 67, 255}, {}).InClasses().WithInfinities().ExpectRightShared(1, 5);
+}
+
+TEST(WgmmaEmulatedTest, ClassesOfRowsAreRightInBatchesOfB) {
+  EXPECT_EQ(InBFloat16({67, 24, 71}, {.b_batches = {2}}).InClasses().ExpectRight(0), 1);
 }
 
 TEST(WgmmaEmulatedTest, ABiasIsAddedOnceInEveryVariant) {
@@ -324,6 +376,24 @@ TEST(HopperTest, ThreadsThatWaitForEverAreTold) {
   };
   EXPECT_EQ(emulated::Run({.blocks = 1, .cluster_blocks = 1, .threads = 64}, body),
             "block 0: all wait for ever: block 0 thread 0 block 0 thread 32");
+}
+
+TEST(HopperTest, ABoxThatBeginsWithinAVectorIsTold) {
+  const emulated::MatrixMap of = {.data = nullptr,
+                                  .columns = 64,
+                                  .rows = 1,
+                                  .matrices = 1,
+                                  .row_bytes = 128,
+                                  .element_bytes = 2,
+                                  .box_columns = 64,
+                                  .box_rows = 1};
+  CUtensorMap map;
+  std::memcpy(&map, &of, sizeof(of));
+  const auto body = [&map] {
+    if (threadIdx.x == 0) LoadBox(&map, {68, 0, 0}, {emulated::kSharedBegin, 0});
+  };
+  EXPECT_EQ(emulated::Run({.blocks = 1, .cluster_blocks = 1, .threads = 1}, body),
+            "block 0: thread 0: a box begins at column 68, within a vector");
 }
 
 TEST(HopperTest, ABarrierThatIsWrittenOverIsTold) {

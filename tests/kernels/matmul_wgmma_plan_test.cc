@@ -59,6 +59,69 @@ TEST(WgmmaPlanTest, OnlyRowsThatAreNoWholeVectorsAreCopied) {
   EXPECT_FALSE(odd.geometry.c_in_boxes);
 }
 
+// 4095 rows make 8 classes of 512 or 511, which are two pairs of 128-row tiles each, and 64.98
+// steps of k where 7 columns lie before a row.
+TEST(WgmmaPlanTest, OddRowsOfAAreReadInClasses) {
+  const WgmmaTiling odd = TilingOf(ProductOf({4095, 4095}, {4095, 4095}));
+  ASSERT_EQ(odd.tile.across(), 2);
+  EXPECT_EQ(odd.a.copy, WgmmaCopy::kNone);
+  EXPECT_EQ(odd.geometry.a_past, 7u);
+  EXPECT_EQ(odd.geometry.tiles_m, 32u);
+  EXPECT_EQ(odd.geometry.work, 16u * 16);
+  EXPECT_EQ(odd.geometry.steps, 65u);
+  EXPECT_FALSE(odd.geometry.c_in_boxes);
+  EXPECT_EQ(odd.workspace_bytes(), 4095u * 4096 * 2) << "b is padded still";
+  const WgmmaTiling of_fours = TilingOf(ProductOf({4096, 4092}, {4092, 4096}));
+  EXPECT_EQ(of_fours.geometry.a_past, 4u);
+  EXPECT_EQ(of_fours.geometry.steps, 64u);
+  EXPECT_FALSE(of_fours.geometry.c_in_boxes);
+  EXPECT_EQ(of_fours.gpu_kernels(), 1);
+  // Tiles are shared by the steps that there are.
+  const WgmmaTiling shared = TilingOf(ProductOf({8191, 8191}, {8191, 8191}));
+  EXPECT_EQ(shared.geometry.work - shared.geometry.whole, 34u);
+  EXPECT_EQ(shared.geometry.runs.tile_steps, 129u);
+}
+
+TEST(WgmmaPlanTest, OddRowsOfAAreCopiedWhereClassesCostMoreOrCannotBeRead) {
+  const auto is_copied = [](const Problem& problem, int variant = kRowsChoice) {
+    const WgmmaTiling tiling = TilingOf(problem, variant);
+    EXPECT_EQ(tiling.a.copy == WgmmaCopy::kPadded, tiling.geometry.a_past == 0);
+    return tiling.a.copy == WgmmaCopy::kPadded;
+  };
+  EXPECT_FALSE(is_copied(ProductOf({2048, 2047}, {2047, 2048})));
+  EXPECT_TRUE(is_copied(ProductOf({1023, 2047}, {2047, 2048}))) << "few rows";
+  EXPECT_TRUE(is_copied(ProductOf({2100, 2047}, {2047, 2048}))) << "24 tiles instead of 17";
+  EXPECT_TRUE(is_copied(ProductOf({2048, 2047}, {2048, 2047}, false, true))) << "b[n,k]";
+  EXPECT_TRUE(is_copied(ProductOf({2047, 2047}, {2047, 2048}, true))) << "a[k,m]";
+  EXPECT_TRUE(is_copied(ProductOf({2, 2048, 2047}, {2, 2047, 2048}))) << "two matrices";
+  const int cut = WgmmaVariants{}.NumberOf({9, Adjacent::kDepth, Adjacent::kOuter});
+  EXPECT_TRUE(is_copied(ProductOf({2048, 2047}, {2047, 256}), cut));
+}
+
+// The map of a class has each row of it, and no byte that is not a's.
+TEST(WgmmaPlanTest, MapsOfClassesHaveTheirRowsOfA) {
+  for (const int64_t k : {2041, 2042, 2044, 2047}) {
+    constexpr int64_t kRows = 2045;
+    const WgmmaTiling tiling = TilingOf(ProductOf({kRows, k}, {k, 2048}));
+    ASSERT_GT(tiling.geometry.a_past, 0u) << k;
+    int64_t rows = 0;
+    for (int i = 0; i < kWgmmaClasses; ++i) {
+      const WgmmaClass of = WgmmaClassOf(tiling, i);
+      const int64_t past = i * tiling.geometry.a_past % kWgmmaClasses;
+      EXPECT_EQ(of.bytes_before % 16, 0);
+      EXPECT_EQ(of.stack.row_elements % 8, 0);
+      EXPECT_EQ(of.stack.columns, past + k);
+      EXPECT_EQ(of.bytes_before / 2 + past, i * k);
+      EXPECT_EQ(of.stack.row_elements, 8 * k);
+      EXPECT_GE(of.bytes_before, 0);
+      EXPECT_LE(of.bytes_before / 2 + (of.stack.rows - 1) * of.stack.row_elements + past + k,
+                kRows * k);
+      rows += of.stack.rows;
+    }
+    EXPECT_EQ(rows, kRows);
+  }
+}
+
 Problem FloatProductOf(Dims a, Dims b, bool transpose_a, bool transpose_b) {
   constexpr DataType kType = DataType::kFloat32;
   return *MakeProblem(MatmulOp(), {{kType, std::move(a)}, {kType, std::move(b)}},
@@ -237,7 +300,10 @@ TEST(RunsTest, RunsHaveEachStepOfEachTileOnce) {
       for (uint32_t step = tile; step < tile + of.tile_steps; ++step) {
         const uint32_t run = runs.RunOf(step);
         ASSERT_TRUE(runs.Begin(run) <= step && step < runs.Begin(run + 1)) << step;
-        ++times[runs.StepOfK(tile, first, run, step - runs.Begin(run))];
+        const uint32_t step_of_k = runs.StepOfK(tile, first, run, step - runs.Begin(run));
+        ++times[step_of_k];
+        // The kernel looks for a tile's first step where runs begin it alone.
+        EXPECT_TRUE(step_of_k > 0 || step == std::max(tile, runs.Begin(run))) << step;
       }
       EXPECT_THAT(times, ::testing::Each(1));
     }

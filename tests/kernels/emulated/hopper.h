@@ -65,6 +65,7 @@ struct Thread {
   bool done = false;
   uint32_t cluster_arrivals = 0;
   uint32_t products = 0;  // begun so far
+  Groups writes;          // to shared memory, which products do not see yet
   Groups stores;
   Groups multiplications;
   Groups copies;

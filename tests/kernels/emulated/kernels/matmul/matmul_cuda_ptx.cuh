@@ -42,6 +42,14 @@ void WaitForCopies() {
   emulated::Self().copies.WaitForAllBut(kPending);
 }
 
+// Takes effect at the thread's FenceForCopies: the asynchronous instructions, which alone read
+// these words, see none of it before.
+inline void StoreShared16(uint32_t to, uint16_t value) {
+  emulated::Self().writes.Add([place = emulated::Shared(to, sizeof(value)), value] {
+    std::memcpy(place, &value, sizeof(value));
+  });
+}
+
 inline void StoreShared64(uint32_t to, float first, float second) {
   const float pair[] = {first, second};
   std::memcpy(emulated::Shared(to, sizeof(pair)), pair, sizeof(pair));

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "kernels/cuda/threads.cuh"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
@@ -80,14 +81,18 @@ struct Landing {
 
 inline void PrefetchMap(const CUtensorMap*) {}
 
-// Calls body(place in the tensor, or null, and in the box) for each element of a box.
+// Calls body(place in the tensor, or null, and in the box) for each element of a box. An H200 takes
+// no box whose rows begin within a vector.
 template <typename Body>
 void ForBox(const emulated::MatrixMap& map, const Coordinates& at, const Body& body) {
+  if (at.x * map.element_bytes % 16 != 0)
+    emulated::Fail("a box begins at column " + std::to_string(at.x) + ", within a vector");
   for (int row = 0; row < map.box_rows; ++row) {
     for (int column = 0; column < map.box_columns; ++column) {
       const int64_t x = at.x + column;
       const int64_t y = at.y + row;
-      const bool inside = x < map.columns && y < map.rows && at.z < map.matrices;
+      const bool inside =
+          x >= 0 && x < map.columns && y >= 0 && y < map.rows && at.z < map.matrices;
       const int64_t offset = (at.z * map.rows + y) * map.row_bytes + x * map.element_bytes;
       body(inside ? map.data + offset : nullptr,
            static_cast<uint32_t>(row * 128 + column * map.element_bytes));
@@ -136,7 +141,15 @@ template <int kPending>
 void WaitForStoresToRead() {
   emulated::Self().stores.WaitForAllBut(kPending);
 }
-inline void FenceForCopies() {}
+inline void FenceForCopies() {
+  emulated::Self().writes.Commit();
+  emulated::Self().writes.WaitForAllBut(0);
+}
+
+inline void SyncWarpgroup() {
+  // Beyond the names that __syncwarp takes.
+  emulated::Meet(64 + static_cast<int>(threadIdx.x) / 128, 128);
+}
 
 template <int kRegisters>
 void TakeRegisters() {}
