@@ -551,6 +551,17 @@ class TableTest(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, f"'{PRODUCT}' is missing in .*settled.log"):
             list(peers_table.settled_table(bench, log))
 
+    def test_a_settled_problem_that_no_log_has_is_named_below_the_table(self):
+        paths = self.settled_logs()
+        for path in paths:
+            text = path.read_text(encoding="utf-8")
+            begin = text.index(f"{PRODUCT}\n")
+            path.write_text(text[:begin] + text[text.index("\n", text.index("\n", begin) + 1) + 1:], encoding="utf-8")
+        lines = list(peers_table.settled_table(*paths))
+        self.assertEqual(len(lines), 2 + len(peers_problems.POWER_BOUND) - 1 + 2)
+        name = dict(peers_problems.PROBLEMS)[PRODUCT]
+        self.assertEqual(lines[-1], f"peers: NVIDIA H200; method: settled; conditions: cool; not measured: {name}.")
+
     def test_logs_of_two_calls_make_one_table(self):
         bench, log = self.settled_logs()
         for path in (bench, log):

@@ -5,7 +5,8 @@
 
 A row is Warpcall's fastest kernel of its own for a problem, in CUDA or generated at run time, beside the fastest of
 each group of peers, or with --settled the fastest peer; Warpcall's rows in Triton's language and of libraries count
-with those peers. A table is of one method: logs of the other are refused.
+with those peers. A table is of one method: logs of the other are refused. A settled run may leave out problems: the
+table's last line names them.
 """
 
 import pathlib
@@ -77,10 +78,11 @@ def check_method(path, method):
         raise SystemExit(f"{path} has {', '.join(methods) or 'no method'}; it must have method: {method}")
 
 
-def footer(bench_log, peers_log):
+def footer(bench_log, peers_log, left_out=()):
     """The run, below its table; once what the logs of several calls repeat."""
     return "; ".join(dict.fromkeys(lines_that_begin(peers_log, "peers: ", "missing: ", "method: ")
-                                   + lines_that_begin(bench_log, "conditions: "))) + "."
+                                   + lines_that_begin(bench_log, "conditions: ")
+                                   + [f"not measured: {NAMES[problem]}" for problem in left_out])) + "."
 
 
 def fastest(rows, names):
@@ -158,10 +160,11 @@ def load_cells(us, load):
 def settled_table(bench_log, peers_log):
     """Its lines."""
     shares, our_loads, peer_loads = shares_of("multiply-adds", bench_log), loads(bench_log), loads(peers_log)
+    problems = [problem for problem in POWER_BOUND if problem in our_loads or problem in peer_loads]
     yield ("| problem | Warpcall | µs | MHz | W | mJ | TFLOP/s per GHz | of multiply-adds | best peer | µs | MHz | mJ "
            "| its time over ours | its energy over ours |")
     yield "|---" * 14 + "|"
-    for problem, ours, peers in measured((bench_log, peers_log), "settled", POWER_BOUND):
+    for problem, ours, peers in measured((bench_log, peers_log), "settled", problems):
         own = own_of(ours)
         rivals = [(us, name, our_loads[problem].get(name)) for name, (us, *_) in ours.items() if not own or name != own[1]]
         rivals += [(us, name, peer_loads[problem].get(name)) for name, (us, *_) in peers.items()]
@@ -177,7 +180,7 @@ def settled_table(bench_log, peers_log):
             best[1], *load_cells(best[0], best[2]), f"{best[0] / own[0]:.3f}",
             (f"{best[2][2] / load[2]:.3f}" if knows_energy else "–") + " |"])
     yield ""
-    yield footer(bench_log, peers_log)
+    yield footer(bench_log, peers_log, [problem for problem in POWER_BOUND if problem not in problems])
 
 
 if __name__ == "__main__":
