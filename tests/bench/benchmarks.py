@@ -21,10 +21,11 @@ PICTURED = [
     ("softmax 65536×1024 bfloat16", "softmax of 65536×1024 bfloat16"),
     ("matmul 4096³ bfloat16", "matmul 4096³ bfloat16"),
 ]
-# README's problems, as the table of peers names them, and of its columns those that README shows.
+# README's problems, as the table of peers names them.
 SHOWN = ["gelu none, 2^28 bfloat16", "softmax 65536×1024 bfloat16", "softmax 4096×65536 bfloat16",
          "matmul 4096³ bfloat16"]
-SHOWN_PEERS = ["torch", "torch.compile", "Triton", "cuBLASLt, cuDNN"]
+# The columns of that table that are no peer's.
+NO_PEERS = ["Warpcall", "µs", "of its ceiling", "the best of them over Warpcall"]
 # The CPU table: warpcall_kernel_bench's name of a problem and our implementation, and the table's name.
 CPU_KERNELS = [
     ("gelu/simd_fused/float32[16777216]/approximate=tanh", "gelu tanh, 2^24 float32"),
@@ -69,6 +70,10 @@ def peers_of(benchmarks):
     return {problem: dict(zip(head, row)) for problem, row in rows_of(benchmarks, "peers").items()}
 
 
+def peers_in(row):
+    return [column for column in row if column not in NO_PEERS]
+
+
 def serving_ratios(benchmarks):
     """How many times as fast as its peer the server is at least, by p50, on which other work has less influence
     than on rates: at 4 KiB, and from 1 MiB on."""
@@ -81,11 +86,12 @@ def serving_ratios(benchmarks):
 
 def figures(rows, ratios):
     """README's table of kernels on a GPU, and its figures about the server's peer."""
-    yield f"| on one H200, µs | Warpcall | {' | '.join(SHOWN_PEERS)} |"
-    yield "|---" * (2 + len(SHOWN_PEERS)) + "|"
+    peers = peers_in(rows[SHOWN[0]])
+    yield f"| on one H200, µs | Warpcall | {' | '.join(peers)} |"
+    yield "|---" * (2 + len(peers)) + "|"
     for problem in SHOWN:
         row = rows[problem]
-        shown = [row["µs"], *(row[peer] for peer in SHOWN_PEERS)]
+        shown = [row["µs"], *(row[peer] for peer in peers)]
         yield f"| {problem}: {row['of its ceiling']} | {' | '.join(shown)} |"
     yield ""
     yield (f"On the CPU, by p50, Warpcall is at least **{ratios[0]:.1f} times** (4 KiB) and **{ratios[1]:.1f} times** "
@@ -104,7 +110,7 @@ def text(x, y, content, more=""):
 
 def panel(top, title, row):
     """Bars of one problem: each one's speed as a share of the fastest's. A peer without a time has no bar."""
-    bars = [(f"Warpcall: {row['Warpcall']}", row["µs"], OURS), *((peer, row[peer], THEIRS) for peer in SHOWN_PEERS)]
+    bars = [(f"Warpcall: {row['Warpcall']}", row["µs"], OURS), *((peer, row[peer], THEIRS) for peer in peers_in(row))]
     bars = [bar for bar in bars if re.fullmatch(r"[\d.]+", bar[1])]
     fastest = min(float(us) for _, us, _ in bars)
     yield text(0, top, title, ' font-weight="bold"')
