@@ -352,14 +352,14 @@ struct WgmmaKernel {
     Release(memory, before);
   }
 
-  // The boxes of a tile that are stored behind the next tile's first products.
+  // A tile's boxes, of which the last kBehind are stored behind the next tile's first products.
   struct Waiting {
-    typename Outputs::Word words[kBehind > 0 ? kBehind : 1][Outputs::kWords];
+    typename Outputs::Word words[Outputs::kBoxes][Outputs::kWords];
     Place place;
     bool any = false;
   };
 
-  // What a warp has from tile to tile.
+  // A warp carries this from tile to tile.
   struct Progress {
     Slot slot;
     typename Outputs::Bias bias;
@@ -376,15 +376,16 @@ struct WgmmaKernel {
     bool clears;   // a is read in classes of rows, and the first step is the tile's first
   };
 
-  // What a warp does while a tile's products are under way, when step i has begun: it stores what
-  // the tile before left, and then asks for the bias.
+  // A warp calls this when a tile's step i has begun. It stores what the tile before left, a box in
+  // each of the first steps, and then asks for this tile's bias.
   template <typename Finish>
   __device__ static void DoBehind(const Memory& memory, const Consumed<Finish>& tile, uint32_t i,
                                   Progress& progress) {
     if (i < kBehind) {
-      if (progress.waiting.any)
-        Outputs::StoreBoxOf(kAtOnce + static_cast<int>(i), memory.Boxes(threadIdx.x / 32 - 4),
-                            progress.waiting.words[i], {tile.arguments, progress.waiting.place});
+      const Waiting& waiting = progress.waiting;
+      const int box = kAtOnce + static_cast<int>(i);
+      if (waiting.any)
+        Outputs::StoreBoxOf(box, memory, waiting.words[box], {tile.arguments, waiting.place});
     } else if constexpr (Outputs::template kHasBias<Finish>) {
       Outputs::LoadBias(tile.finish, Shape::PlaceOfWork(tile.arguments, tile.work).n,
                         tile.arguments.of.n, &progress.bias);
@@ -402,15 +403,9 @@ struct WgmmaKernel {
     for (int i = 0; i < Outputs::kBoxes; ++i) {
       if constexpr (Outputs::template kHasBias<Finish>)
         Outputs::FinishBox(i, tile.finish, progress.bias, sums);
-      typename Outputs::Word words[Outputs::kWords];
-      Outputs::Round(&sums[i * Shape::kBoxColumns / 2], words);
-      if (i < kAtOnce || tile.is_last) {
-        Outputs::StoreBoxOf(i, memory.Boxes(threadIdx.x / 32 - 4), words,
-                            {tile.arguments, waiting.place});
-      } else {
-#pragma unroll
-        for (int j = 0; j < Outputs::kWords; ++j) waiting.words[i - kAtOnce][j] = words[j];
-      }
+      Outputs::Round(&sums[i * Shape::kBoxColumns / 2], waiting.words[i]);
+      if (i < kAtOnce || tile.is_last)
+        Outputs::StoreBoxOf(i, memory, waiting.words[i], {tile.arguments, waiting.place});
     }
   }
 
@@ -436,7 +431,8 @@ struct WgmmaKernel {
     if (!gather(sums)) return;
     if constexpr (Outputs::kIsDirect) {
       const typename Outputs::template Target<Finish> target = {
-          tile.arguments, Shape::PlaceOfWork(tile.arguments, tile.work), tile.finish,
+          {tile.arguments, Shape::PlaceOfWork(tile.arguments, tile.work)},
+          tile.finish,
           progress.bias};
       if constexpr (kSplits > 1) ClusterWait();
       Outputs::StoreDirectly(memory, sums, target);
@@ -451,7 +447,7 @@ struct WgmmaKernel {
   __device__ static void Consume(const Memory& memory, const WgmmaArguments& arguments,
                                  const Finish& finish) {
     const Steps steps = StepsOf(arguments);
-    const bool in_classes = Shape::kTakesClasses && arguments.of.a_past > 0;
+    const bool in_classes = Shape::ReadsInClasses(arguments);
     Progress progress;
     if constexpr (kSplits > 1) {
       if (threadIdx.x == 128)
@@ -484,9 +480,9 @@ struct WgmmaKernel {
 
   __device__ static void Init(const Memory& memory, const WgmmaArguments& arguments) {
     if (threadIdx.x == 0) {
-      const bool in_classes = Shape::kTakesClasses && arguments.of.a_past > 0;
+      const int maps = Shape::ReadsInClasses(arguments) ? kWgmmaClasses : 1;
 #pragma unroll 1
-      for (int i = 0; i < (in_classes ? kWgmmaClasses : 1); ++i) PrefetchMap(&arguments.a[i]);
+      for (int i = 0; i < maps; ++i) PrefetchMap(&arguments.a[i]);
       PrefetchMap(&arguments.b);
       for (uint32_t slot = 0; slot < kTile.stages; ++slot) {
         InitBarrier(memory.Full(slot), 1);

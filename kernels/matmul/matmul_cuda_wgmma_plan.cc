@@ -299,16 +299,13 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
       {operands.inputs[tiling.swapped ? 1 : 0], workspace},
       {operands.inputs[tiling.swapped ? 0 : 1], workspace + tiling.a.copy_bytes}};
   RETURN_IF_ERROR(EnqueueCopies(both, ends, context));
-  CUtensorMap* const maps[] = {&arguments.a[0], &arguments.b};
-  for (size_t i = 0; i < 2; ++i) {
-    if (i == 0 && arguments.of.a_past > 0) {
-      RETURN_IF_ERROR(MakeMapsOfClasses(tiling, ends[i].from, arguments.a));
-      continue;
-    }
-    RETURN_IF_ERROR(cuda::MakeMap(both[i]->stack,
-                                  both[i]->copy == WgmmaCopy::kNone ? ends[i].from : ends[i].to,
-                                  {both[i]->box_rows}, maps[i]));
-  }
+  const auto make_map = [&](size_t i, CUtensorMap* map) {
+    const void* const data = both[i]->copy == WgmmaCopy::kNone ? ends[i].from : ends[i].to;
+    return cuda::MakeMap(both[i]->stack, data, {both[i]->box_rows}, map);
+  };
+  RETURN_IF_ERROR(arguments.of.a_past > 0 ? MakeMapsOfClasses(tiling, ends[0].from, arguments.a)
+                                          : make_map(0, &arguments.a[0]));
+  RETURN_IF_ERROR(make_map(1, &arguments.b));
   arguments.out = operands.outputs[0];
   arguments.left = workspace + tiling.a.copy_bytes + tiling.b.copy_bytes;
   RETURN_IF_ERROR(LowerFlags(arguments.left, tiling.flag_bytes(), context));

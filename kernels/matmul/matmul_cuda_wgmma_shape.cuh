@@ -119,7 +119,7 @@ struct WgmmaShape {
     uint32_t batch = index / tiles;
     const TilePlace tile =
         PlaceOf(index % tiles, rows, arguments.of.tiles_n, arguments.of.group_rows);
-    const bool in_classes = kTakesClasses && arguments.of.a_past > 0;
+    const bool in_classes = ReadsInClasses(arguments);
     // Clusters that are neighbours along m have the classes of the same rows of a and c.
     const uint32_t row_class = in_classes ? tile.m % kWgmmaClasses : 0;
     const uint32_t row = in_classes ? tile.m / kWgmmaClasses : tile.m;
@@ -140,9 +140,12 @@ struct WgmmaShape {
     return place;
   }
 
+  __device__ static bool ReadsInClasses(const WgmmaArguments& arguments) {
+    return kTakesClasses && arguments.of.a_past > 0;
+  }
   // Rows of c from one row of a tile to the next.
   __device__ static int32_t RowsApart(const WgmmaArguments& arguments) {
-    return kTakesClasses && arguments.of.a_past > 0 ? kWgmmaClasses : 1;
+    return ReadsInClasses(arguments) ? kWgmmaClasses : 1;
   }
 
   __device__ static uint32_t Rank() { return kBlocks == 1 ? 0 : ClusterRank(); }

@@ -193,26 +193,24 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   }
 
   // The place of a tile's outputs.
-  struct Tile {
+  struct OutputTile {
     const WgmmaArguments& arguments;
     const Place place;
   };
 
   // With the epilogue that they go through.
   template <typename Finish>
-  struct Target {
-    const WgmmaArguments& arguments;
-    const Place place;
+  struct Target : OutputTile {
     const Finish& finish;
     const Bias& bias;
   };
 
   // Stores box i of the warp's rows of a tile. It is copied while the next is filled.
-  __device__ static void StoreBoxOf(int i, uint32_t boxes, const Word (&words)[kWords],
-                                    const Tile& tile) {
+  __device__ static void StoreBoxOf(int i, const Memory& memory, const Word (&words)[kWords],
+                                    const OutputTile& tile) {
     const WgmmaArguments& arguments = tile.arguments;
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t box = boxes + i % 2 * kBoxBytes;
+    const uint32_t box = memory.Boxes(threadIdx.x / 32 - 4) + i % 2 * kBoxBytes;
     const int32_t warp = threadIdx.x / 32 - 4;
     const int32_t row =
         (tile.place.m + warp * static_cast<int32_t>(kBoxRows)) * Shape::RowsApart(arguments) +
